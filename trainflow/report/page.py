@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -17,6 +19,7 @@ from markupsafe import Markup, escape
 from trainflow.links import execution_link, object_link
 from trainflow.models.event_bound import HISTORY_QUOTA
 from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
+from trainflow.models.spec_section import NAME
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
@@ -174,6 +177,7 @@ def render_report(
             overhead=_overhead_rows(record) if record.overhead_seconds is not None else [],
             was_watched=record.overhead_seconds is not None,
             files=_files(record, folder),
+            lineage=_lineage(record, folder),
             execution_link=execution_link,
             timeline=timeline(record, now=now),
             charts=charts(steps, restarts=record.restarts, checkpoints=record.checkpoints),
@@ -206,6 +210,19 @@ def _files(record: RunRecord, folder: str | None) -> list[tuple[str, str]]:
         return []
     urls = (f"{folder}run.json", f"{folder}report.html")
     return [(url, object_link(url, record.executions[0].arn)) for url in urls]
+
+
+def _lineage(record: RunRecord, folder: str | None) -> list[tuple[str, str | None]]:
+    """The runs that this one continues, the newest first, each with the address of its report; None where that is not
+    known. Folders of runs lie beside each other, on disk and in S3."""
+    earlier = record.spec.get("resume_from")
+    named = earlier if isinstance(earlier, list) else []  # a refused spec may say anything
+    runs = [run for run in named if isinstance(run, str) and re.fullmatch(NAME, run)]
+    if folder is None:
+        return [(run, f"../{quote(run, safe='')}/report.html") for run in runs]
+    beside = folder.removesuffix(f"{record.run_id}/")
+    arn = record.executions[0].arn if record.executions else None
+    return [(run, object_link(f"{beside}{run}/report.html", arn) if arn else None) for run in runs]
 
 
 def _environment() -> Environment:

@@ -483,3 +483,24 @@ def test_a_cost_without_a_price_is_no_number() -> None:
     assert "No price of these nodes in us-west-2 is known." in "".join(
         page_of(record.model_copy(update={"cost": cost})).text
     )
+
+
+def test_the_runs_that_a_run_continues_are_named_with_their_reports() -> None:
+    record = full_record()
+    spec = {**record.spec, "resume_from": ["bert-2", "bert-1"]}
+    record = record.model_copy(update={"spec": spec})
+    on_disk = page_of(record)
+    assert "Continues bert-2, which continued bert-1" in " ".join("".join(on_disk.text).split())
+    assert {"../bert-2/report.html", "../bert-1/report.html"} <= {link.get("href") for link in on_disk.all("a")}
+    in_s3 = page_of(record, folder=f"s3://artifacts/runs/{record.run_id}/")
+    links = " ".join(link.get("href") or "" for link in in_s3.all("a"))
+    assert "prefix=runs%2Fbert-2%2Freport.html" in links and "prefix=runs%2Fbert-1%2Freport.html" in links
+    assert "Continues" not in "".join(page_of(full_record()).text)
+
+
+@pytest.mark.parametrize("odd", ["a run", 5, ["../etc", "", 7, "\x00", None, {}], {"a": 1}])
+def test_what_a_refused_spec_says_of_earlier_runs_is_no_link(odd: Any) -> None:
+    record = full_record()
+    record = record.model_copy(update={"spec": {**record.spec, "resume_from": odd}})
+    for folder in (None, f"s3://artifacts/runs/{record.run_id}/"):
+        assert "Continues" not in "".join(page_of(record, folder=folder).text)
