@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 
@@ -121,11 +121,11 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     yield Strength.NAMED, _by_name(table, evidence, lines)
     yield Strength.CAUSE, _by_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
-    yield Strength.EXCEPTION, _by_lines(table, Kind.CAUSE, evidence, strong)
+    yield Strength.EXCEPTION, _by_yielding_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_certain_exit_code(table, evidence)
     yield Strength.EXCEPTION, _by_rules(table, Kind.LINK, evidence, strong)
     yield Strength.UNCAUGHT, _by_error_of_a_rank(table, evidence, strong)
-    yield Strength.LINK, _by_lines(table, Kind.LINK, evidence, strong)
+    yield Strength.LINK, _by_yielding_rules(table, Kind.LINK, evidence, strong)
     yield Strength.SIGNAL, _by_exit_code(table, evidence)
     yield Strength.CONSEQUENCE, _by_lines(table, Kind.CONSEQUENCE, evidence, strong)
     yield Strength.PASSING, _by_uncaught_exception(table, evidence, strong)
@@ -194,8 +194,17 @@ def _by_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line
     return None
 
 
+def _by_yielding_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the other rules of a kind, after `_by_rules` has found none."""
+    return _first(evidence, [rule for rule in table.of_kind(kind) if rule.yields], lines)
+
+
 def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    for rule in table.of_kind(kind):
+    return _first(evidence, table.of_kind(kind), lines)
+
+
+def _first(evidence: Evidence, rules: Iterable[Rule], lines: Sequence[Line]) -> Verdict | None:
+    for rule in rules:
         if line := next((line for line in lines if _finds(rule, line)), None):
             return _verdict(rule, evidence, line)
     return None
