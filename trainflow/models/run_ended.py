@@ -7,7 +7,7 @@ never renamed; a change that a reader would notice gets another `schema_version`
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,10 +21,18 @@ MAX_TEXT_LENGTH = 2000
 """Longest text of an error in an event, which may have 256 KiB in all (EventBridge quotas)."""
 
 
+SCHEMA_ID = "urn:trainflow:run-ended:1"
+
+
+def _may_grow(schema: dict[str, Any]) -> None:
+    """What we send has these fields alone; a reader's schema lets later versions add some."""
+    schema.pop("additionalProperties", None)
+
+
 class EndError(BaseModel):
     """Why the run failed."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, json_schema_extra=_may_grow)
 
     name: str
     """Class name of the error, as in the state machines and in docs/runbooks.md."""
@@ -32,10 +40,17 @@ class EndError(BaseModel):
     what_to_do: str
 
 
+def _identified(schema: dict[str, Any]) -> None:
+    _may_grow(schema)
+    schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
+
+
 class RunEnded(BaseModel):
     """Detail of the event `Trainflow Run Ended`."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, title="Trainflow Run Ended")
+    model_config = ConfigDict(
+        extra="forbid", use_attribute_docstrings=True, title="Trainflow Run Ended", json_schema_extra=_identified
+    )
 
     schema_version: Literal[1] = 1
     deployment: str

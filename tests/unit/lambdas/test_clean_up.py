@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from botocore.exceptions import ClientError
+from jsonschema import Draft202012Validator
 
 from lambdas.backends import pytorchjob
 from lambdas.backends.job import render
@@ -341,6 +343,13 @@ def test_every_end_is_an_event_with_what_the_record_tells(
     clean(run, "SUCCEEDED")
     first, second = events()
     detail = RunEnded.model_validate(first["detail"])
+    schema = json.loads(Path("config/run-ended.schema.json").read_text())
+    Draft202012Validator.check_schema(schema)
+    for event in (first, second):
+        jsonschema.validate(event["detail"], schema)
+        jsonschema.validate({**event["detail"], "added_later": 1}, schema)
+    with pytest.raises(jsonschema.ValidationError, match="'run_id' is a required property"):
+        jsonschema.validate({name: value for name, value in first["detail"].items() if name != "run_id"}, schema)
     assert (first["source"], first["detail-type"]) == ("trainflow", "Trainflow Run Ended")
     assert (detail.run_id, detail.status, detail.deployment) == (run.run_id, RunStatus.TIMED_OUT, "twin")
     assert detail.ended_at == datetime(2026, 11, 21, 13, tzinfo=UTC)
