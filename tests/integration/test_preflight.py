@@ -167,9 +167,15 @@ def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api
         api.create(DAEMON_SETS, {**first, "metadata": {"name": "agent"}, "apiVersion": "apps/v1", "kind": "DaemonSet"})
 
 
-def test_a_silent_node_is_lost_in_the_twins_time_and_its_heartbeats_come_accordingly(api: ApiClient) -> None:
+def system_node(api: ApiClient) -> Any:
+    """The twin's one node while it runs nothing, which joins a moment after the twin has started."""
     wait_until(lambda: len(api.get("/api/v1/nodes")["items"]) == 1, seconds=30)
     [node] = api.get("/api/v1/nodes")["items"]
+    return node
+
+
+def test_a_silent_node_is_lost_in_the_twins_time_and_its_heartbeats_come_accordingly(api: ApiClient) -> None:
+    node = system_node(api)
     lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node['metadata']['name']}"
     renewed = api.get(lease)["spec"]["renewTime"]
     wait_until(lambda: api.get(lease)["spec"]["renewTime"] != renewed, seconds=8)
@@ -182,8 +188,7 @@ def test_a_silent_node_is_lost_in_the_twins_time_and_its_heartbeats_come_accordi
 
 
 def test_small_pods_have_a_node_that_is_always_there(api: ApiClient) -> None:
-    [node] = api.get("/api/v1/nodes")["items"]
-    labels = node["metadata"]["labels"]
+    labels = system_node(api)["metadata"]["labels"]
     assert labels["eks.amazonaws.com/nodegroup"] == SYSTEM_NODEGROUP
     assert labels["node.kubernetes.io/instance-type"] == "t3a.large"
     assert deployment.desired_sizes()[SYSTEM_NODEGROUP] == ("t3a.large", deployment.SYSTEM_NODES)
