@@ -17,15 +17,17 @@ from lambdas.logic import metric_data
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import require_within_limits
 from lambdas.logic.staging import (
+    Silence,
     advanced,
     import_advanced,
+    is_waiting,
     newest_report,
     require_import_progress,
     require_progress,
 )
 from trainflow.models.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment
 from trainflow.models.pauses import pause_seconds
-from trainflow.models.run import JobRef, Run, Stage, StagingProgress
+from trainflow.models.run import JobPhase, JobRef, Run, Stage, StagingProgress
 from trainflow.protocol.staging_line import StagingReport
 
 TAIL_LINES = 20
@@ -55,8 +57,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     url = read(ArtifactEnvironment).url_of(run.run_id)
     stage = advance_program(lambda attempt: job_of(run, Stage.STAGE, attempt, artifacts_url=url), event.attempt)
     job = stage.job.ref
-    report = _report(backends.connect(job.backend), job)
-    if report is not None:
+    report = _heard(backends.connect(job.backend), job)
+    if isinstance(report, StagingReport):
         metrics.publish(
             metric_data.of_staging(run.run_id, report, now=now), deployment=read(DeploymentEnvironment).deployment
         )
@@ -90,7 +92,13 @@ def _import_progress(run: Run, before: StagingProgress | None, *, now: datetime)
     return progress
 
 
-def _report(backend: Backend, job: JobRef) -> StagingReport | None:
+def _heard(backend: Backend, job: JobRef) -> StagingReport | Silence:
+    """The newest report, or why there is none."""
     pod = backend.rank0(job)
-    lines = backend.read_log(pod, tail_lines=TAIL_LINES) if pod else []
-    return newest_report(line.text for line in lines)
+    lines = [line.text for line in backend.read_log(pod, tail_lines=TAIL_LINES)] if pod else []
+    if is_waiting(lines):
+        return Silence.WAITS
+    if report := newest_report(lines):
+        return report
+    runs = backend.status(job).phase is JobPhase.RUNNING
+    return Silence.UNEXPLAINED if runs else Silence.NOT_RUNNING

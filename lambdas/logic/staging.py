@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 from trainflow.errors import StagingStalled
 from trainflow.models.data_import import Import
 from trainflow.models.run import JobRef, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
 from trainflow.protocol.pods import DATA_MOUNT
-from trainflow.protocol.staging_line import StagingReport, parse_staging_line
+from trainflow.protocol.staging_line import WAITING, StagingReport, parse_staging_line
 
 
 def linked_folder(dataset: Dataset, linked_url: str) -> str | None:
@@ -32,9 +33,33 @@ def newest_report(lines: Iterable[str]) -> StagingReport | None:
     return found[-1] if found else None
 
 
-def advanced(progress: StagingProgress, report: StagingReport | None, *, now: datetime) -> StagingProgress:
-    """The progress after a poll of the log. The stall clock restarts whenever bytes or files have arrived."""
-    if report is None:
+def is_waiting(lines: Iterable[str]) -> bool:
+    """Whether the program waits for another run that stages the same data set: it has reported nothing since."""
+    newest = [line for line in lines if line.startswith(WAITING) or parse_staging_line(line) is not None]
+    return bool(newest) and newest[-1].startswith(WAITING)
+
+
+class Silence(Enum):
+    """Why a program has not reported how far it is."""
+
+    NOT_RUNNING = auto()
+    WAITS = auto()
+    """For another run that stages the same data set."""
+    UNEXPLAINED = auto()
+    """It runs, and whatever it does it does not say."""
+
+
+def advanced(progress: StagingProgress, report: StagingReport | Silence, *, now: datetime) -> StagingProgress:
+    """The progress after a poll of the log.
+
+    The stall clock begins when the program runs, restarts whenever bytes or files have arrived, and stands still while
+    it waits for another run.
+    """
+    if report is Silence.WAITS:
+        return progress.model_copy(update={"moved_at": None})
+    if report is Silence.UNEXPLAINED:
+        return progress.model_copy(update={"moved_at": progress.moved_at or now})
+    if isinstance(report, Silence):
         return progress
     at = (report.done_bytes, report.files)
     return StagingProgress(
@@ -73,8 +98,8 @@ def require_import_progress(seen: Import, progress: StagingProgress, *, limits: 
 def require_progress(job: JobRef, progress: StagingProgress, *, limits: Limits, now: datetime) -> None:
     """Require that staging makes progress.
 
-    A program without a report may be waiting for another run that stages the same data set. That run has its own check
-    for a stall, and this job ends at its deadline.
+    A program that waits for another run, which stages the same data set, has no progress of its own: the other run is
+    checked, and this job ends at its deadline.
 
     Raises:
         StagingStalled: If no bytes and no files have arrived for `limits.stall_minutes`.

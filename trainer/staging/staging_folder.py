@@ -20,6 +20,7 @@ from trainer.runtime.errors import DatasetInvalid, DestinationNotEmpty, StorageF
 from trainer.runtime.files import sync_folder
 from trainer.staging import marker
 from trainer.staging.marker import Marker
+from trainflow.protocol.staging_line import WAITING
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a full disk; the files of the attempt are removed then, to make room."""
@@ -72,7 +73,7 @@ def alone(destination: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"Another run is staging to {destination}; waiting until it is done.", flush=True)
+            print(f"{WAITING}{destination}; waiting until it is done.", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
             raise StorageFailed(

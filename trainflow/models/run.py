@@ -231,7 +231,8 @@ class StagingProgress(Fact):
     done_bytes: int = 0
     files: int = 0
     moved_at: datetime | None = None
-    """When these were first seen, by the Lambda's clock; None before the program's first report."""
+    """When these were first seen, by the Lambda's clock; None before the program runs, and while it waits for another
+    run that stages the same data set."""
     importing: bool = False
     """Whether all this is of FSx's import of the names, which comes before the pod; it counts names alone."""
 

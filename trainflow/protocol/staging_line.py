@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+WAITING = "Another run is staging to "
+"""Beginning of the line of a program that waits for another run to stage the same data set."""
+
 _COUNT = r"\d{1,18}"
 """A number that a float holds; more digits are of no size and no rate."""
 

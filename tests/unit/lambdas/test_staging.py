@@ -18,7 +18,7 @@ from lambdas.gateways import data_repository
 from lambdas.handlers import stage_data, validate_run
 from lambdas.logic.jobs import job_of
 from lambdas.logic.program_output import last_line
-from lambdas.logic.staging import advanced, linked_folder, newest_report, require_progress
+from lambdas.logic.staging import Silence, advanced, is_waiting, linked_folder, newest_report, require_progress
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
@@ -26,7 +26,7 @@ from trainflow.errors import InvalidRunSpec, StagingStalled, StorageFailed
 from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
 from trainflow.models.run import Run, Stage, StagingProgress
 from trainflow.models.run_spec import Dataset, Limits
-from trainflow.protocol.staging_line import StagingReport, parse_staging_line, staging_line
+from trainflow.protocol.staging_line import WAITING, StagingReport, parse_staging_line, staging_line
 
 GIB = 1024**3
 SHA256 = "0123456789abcdef" * 4
@@ -78,8 +78,8 @@ def test_staging_has_stalled_when_no_poll_of_so_many_minutes_has_found_progress(
     now, so_far, seen = STARTED_AT, StagingProgress(), list[tuple[datetime, int]]()
     for minutes, done in polls:
         now += timedelta(minutes=minutes)
-        report = None if done is None else StagingReport(done_bytes=done, total_bytes=9, files=0, bytes_per_second=1)
-        so_far = advanced(so_far, report, now=now)
+        reported = StagingReport(done_bytes=done or 0, total_bytes=9, files=0, bytes_per_second=1)
+        so_far = advanced(so_far, Silence.NOT_RUNNING if done is None else reported, now=now)
         if done is not None:
             seen.append((now, done))
     changes = [at for (_, before), (at, after) in pairwise(seen) if before != after]
@@ -283,6 +283,38 @@ def test_staging_that_stands_still_ends_the_run(aws: Aws, cluster: FakeKubernete
     with pytest.raises(StagingStalled, match="has staged nothing for 60 minutes after 5 bytes and 1 files"):
         poll(run, {"done_bytes": 5, "files": 1, "moved_at": long_ago})
     assert poll(run, {"done_bytes": 4, "files": 1, "moved_at": long_ago})["finished"] is False
+
+
+def test_staging_that_never_reports_anything_ends_the_run(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    """Whatever hangs before the first report: a mount, a name server, the source."""
+    run = run_of()
+    pending = poll(run)["progress"]
+    assert pending["moved_at"] is None, "the pod may wait for a node"
+    let_run(cluster, "Staging.")
+    cluster.objects["jobs", STAGE.name]["status"] = {"active": 1, "ready": 1, "startTime": STARTED_AT.isoformat()}
+    begun = poll(run, pending)["progress"]
+    assert begun["moved_at"] is not None
+    assert poll(run, begun)["progress"] == begun
+    long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
+    with pytest.raises(StagingStalled, match="has staged nothing for 60 minutes after 0 bytes and 0 files"):
+        poll(run, {**begun, "moved_at": long_ago})
+
+
+def test_a_run_that_waits_for_another_one_s_data_set_has_not_stalled(aws: Aws, cluster: FakeKubernetesApi) -> None:
+    run = run_of()
+    poll(run)
+    let_run(cluster, "Staging.\nAnother run is staging to /data/wiki; waiting until it is done.")
+    cluster.objects["jobs", STAGE.name]["status"] = {"active": 1, "ready": 1, "startTime": STARTED_AT.isoformat()}
+    long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
+    assert poll(run, {"done_bytes": 0, "files": 0, "moved_at": long_ago})["progress"]["moved_at"] is None
+
+
+def test_a_report_after_the_wait_ends_the_wait() -> None:
+    waits, report = f"{WAITING}/data/wiki; waiting until it is done.", "STAGE 0/9 bytes 0 files 0 B/s"
+    assert is_waiting(["Staging.", waits, "RuntimeWarning: slow"])
+    assert is_waiting([report, waits])
+    assert not is_waiting([waits, report])
+    assert not is_waiting(["Staging."])
 
 
 def test_finished_staging_is_reported_with_its_result(aws: Aws, cluster: FakeKubernetesApi) -> None:
