@@ -150,7 +150,7 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
-            busy=f"{by_node[pod.node]:.0f} %" if pod.node in by_node and not pod.finished else "–",
+            busy=f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and not pod.finished else "–",
         )
         for pod in pods
     ]
