@@ -112,11 +112,12 @@ def _withdraw_refusal(request: Request) -> None:
 
 
 def _is_newest(upload: Upload) -> bool:
-    """Whether the file is still the one that was uploaded: events come late and again, in any order."""
-    if upload.version_id is None:
-        return True
+    """Whether the file is still the one that was uploaded: events come late and again, in any order.
+
+    Without versions that is not known, and the file counts as the same unless it is gone.
+    """
     found = objects.head(upload.bucket, upload.key)
-    return found is not None and found.version_id == upload.version_id
+    return found is not None and (upload.version_id is None or found.version_id in (None, upload.version_id))
 
 
 def _execution_of(request: Request) -> Execution:

@@ -19,12 +19,14 @@ from lambdas.handlers import notifications
 from lambdas.handlers.notifications import notify_once
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
-from tests.unit.lambdas.conftest import Aws
+from tests.unit.lambdas.conftest import CLUSTER, RUN_TABLE, Aws
 from tests.unit.lambdas.test_clean_up import TYPE, clean, notified, status_of
 from tests.unit.lambdas.test_start_run import DAYS, beside, deliver, end_all, scheduled, uploaded
+from tests.unit.lambdas.test_survey_fleet import run_survey, seen_before
 from trainflow.errors import ServiceUnavailable
+from trainflow.models.instances import nodegroup_name
 from trainflow.models.run_status import RunStatus
-from trainflow.models.run_table import row_of
+from trainflow.models.run_table import KEY, SURVEY_KEY, row_of
 
 pytestmark = pytest.mark.usefixtures("begun_history")
 
@@ -180,6 +182,24 @@ def test_the_end_of_a_run_is_told_once(aws: Aws, calls: Calls) -> None:
             assert status_of(aws, run) is RunStatus.SUCCEEDED
 
         return lambda: notified(run, "SUCCEEDED"), check
+
+    assert_told_once(aws, calls, prepare)
+
+
+def test_idle_nodes_that_were_released_are_told_of_once(aws: Aws, calls: Calls, cluster: FakeKubernetesApi) -> None:
+    """A survey that is killed is not repeated: the next one follows five minutes later."""
+    aws.add_nodegroup(TYPE)
+
+    def prepare(_name: str) -> Case:
+        group = {"clusterName": CLUSTER, "nodegroupName": nodegroup_name(TYPE)}
+        aws.client("eks").update_nodegroup_config(**group, scalingConfig={"desiredSize": 2})
+        aws.client("dynamodb").delete_item(TableName=RUN_TABLE, Key={KEY: {"S": SURVEY_KEY}})
+        seen_before(aws, idle_minutes=36)
+
+        def check() -> None:
+            assert aws.desired(TYPE) == 0
+
+        return run_survey, check
 
     assert_told_once(aws, calls, prepare)
 
