@@ -46,7 +46,7 @@ def _demo(variant: int) -> dict[str, Any]:
 
 def kinds_of_runs(variant: int = 0) -> dict[str, Expected]:
     """Runs that together reach every Task state, where no run before them had the same number."""
-    scarce = {"instance_type": WITHOUT_CAPACITY, "fallback": ["g6e.12xlarge"], "num_nodes": 2, "processes_per_node": 1}
+    scarce = {"instance_type": WITHOUT_CAPACITY, "fallback": ["g6e.12xlarge"]}
     return {
         "demo": Expected(
             spec=_demo(variant),
@@ -100,7 +100,10 @@ def kinds_of_runs(variant: int = 0) -> dict[str, Expected]:
             states=frozenset({"WarnOwner", "StopAtLimit", "PublishAtLimit"}),
         ),
         "scarce": Expected(
-            spec=steps(max_steps=2) | {"compute": scarce}, points=2, pods=GANG, states=frozenset({"ReleaseNodes"})
+            spec=steps(max_steps=2) | {"compute": steps()["compute"] | scarce},
+            points=2,
+            pods=GANG,
+            states=frozenset({"ReleaseNodes"}),
         ),
         "unseen": Expected(
             spec=steps(max_steps=3) | {"limits": {"blind_minutes": 0.03}},

@@ -84,12 +84,16 @@ def faulty_twin(plan: Plan, **options: Any) -> Iterator[Twin]:
 
 
 def steps(**arguments: Any) -> dict[str, Any]:
-    """The spec of a program that logs steps."""
+    """The spec of a program that logs steps.
+
+    Its nodes are not tested before it starts: they share one machine, and where several gangs start at once, one of two
+    nodes may well have an eighth of the other's memory bandwidth. That is a restart, and no fault that was injected.
+    """
     return {
         "version": 1,
         "name": "faults",
         "workload": {"script": "tests/assets/programs/steps.py", "image": "trainer:test", "arguments": arguments},
-        "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1},
+        "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1, "check_nodes": False},
         "precompile": {"enabled": False},
     }
 
