@@ -15,6 +15,7 @@ import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 
+from benchmarks.fault_events import waiting_requests
 from benchmarks.fault_runs import (
     RUN_SECONDS,
     TIME_SCALE,
@@ -28,7 +29,6 @@ from benchmarks.fault_runs import (
 )
 from benchmarks.result import BenchmarkFailed
 from local.aws import deployment
-from local.aws.triggers import REQUESTS
 from local.fault_injection import Plan
 from local.many_runs import limit_nodes, published_losses, run_all
 from local.no_op_logs import STEPS, step_loss
@@ -89,14 +89,14 @@ def uploads() -> Part:
         place, deadline = TwinRuns(twin), time.monotonic() + RUN_SECONDS
         runs: list[RunSummary] = []
         while time.monotonic() < deadline and (
-            _waiting(twin) or len(runs) < NUM_CONTENTS or any(run.status is RunStatus.RUNNING for run in runs)
+            waiting_requests(twin) or len(runs) < NUM_CONTENTS or any(run.status is RunStatus.RUNNING for run in runs)
         ):
             time.sleep(1)
             runs = place.runs()
         row = compare_uploads(runs)
         row.injected = NUM_INVALID
         row.add(left(twin))
-        if waiting := _waiting(twin):
+        if waiting := waiting_requests(twin):
             row.add(Row(left=waiting, notes=[f"{waiting} requests wait"]))
     return {"uploads": row}, {}, {"uploads": len(texts)}
 
@@ -118,14 +118,6 @@ def compare_uploads(runs: Iterable[RunSummary]) -> Row:
 def _content(number: int) -> str:
     """Name of the runs of a content."""
     return f"upload-{number}"
-
-
-def _waiting(twin: Twin) -> int:
-    sqs = twin.client("sqs")
-    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    url = sqs.get_queue_url(QueueName=REQUESTS)["QueueUrl"]
-    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return sum(int(found[name]) for name in names)
 
 
 RECOVERY_SCALE = 10

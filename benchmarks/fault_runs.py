@@ -67,6 +67,8 @@ class Expected:
     """Ends of the subjects of its messages, after the run's id."""
     pods: Mapping[str, int] = field(default_factory=dict)
     """Pods of its gangs by stage, those of all attempts together."""
+    states: frozenset[str] = frozenset()
+    """Task states that this kind of run is there to reach."""
 
 
 Part = tuple[dict[str, Row], dict[str, Any], dict[str, Any]]
@@ -82,12 +84,16 @@ def faulty_twin(plan: Plan, **options: Any) -> Iterator[Twin]:
 
 
 def steps(**arguments: Any) -> dict[str, Any]:
-    """The spec of a program that logs steps."""
+    """The spec of a program that logs steps.
+
+    Its nodes are not tested before it starts: they share one machine, and where several gangs start at once, one of two
+    nodes may well have an eighth of the other's memory bandwidth. That is a restart, and no fault that was injected.
+    """
     return {
         "version": 1,
         "name": "faults",
         "workload": {"script": "tests/assets/programs/steps.py", "image": "trainer:test", "arguments": arguments},
-        "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1},
+        "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1, "check_nodes": False},
         "precompile": {"enabled": False},
     }
 
@@ -148,10 +154,16 @@ def _compare_points(expected: Expected, record: RunRecord) -> Row:
 
 def compare_messages(runs: Mapping[str, Expected], subjects: Iterable[str]) -> Row:
     """Compare the subjects of all messages, each of which names its run."""
-    wanted = Counter(f"Trainflow: {run_id} {end}" for run_id, run in runs.items() for end in run.messages)
-    found, row = Counter(subjects), Row()
-    for subject in wanted | found:
-        row.count(f"messages '{subject}'", found=found[subject], wanted=wanted[subject])
+    return compare_subjects(
+        (f"Trainflow: {run_id} {end}" for run_id, run in runs.items() for end in run.messages), subjects
+    )
+
+
+def compare_subjects(wanted: Iterable[str], found: Iterable[str]) -> Row:
+    """Compare the subjects of messages one by one."""
+    num_wanted, num_found, row = Counter(wanted), Counter(found), Row()
+    for subject in num_wanted | num_found:
+        row.count(f"messages '{subject}'", found=num_found[subject], wanted=num_wanted[subject])
     return row
 
 

@@ -2,10 +2,12 @@
 
 The parts, each of which can be measured alone with `--part`:
 
-* `cells`: every Task state × {crash before it acts, crash after, time-out after}. In a run, the first try of every call
-  fails. Six kinds of run reach all states: one that succeeds with data and graphs, one whose worker dies, one that
-  reaches a limit, one of which the first instance type has no capacity, one that cannot be polled, one that is refused.
-* `outages`: the Kubernetes API fails for a while, in each way, for five runs at once.
+* `cells`: every Task state, and every function of an event × {crash before it acts, crash after, time-out after}. The
+  first try of every call fails. Seven kinds of run reach all states: one that succeeds with data and graphs, one whose
+  worker dies, one that reaches a limit, one of which the first instance type has no capacity, one that cannot be
+  polled, one whose log cannot be read, one that is refused. An upload, one that is refused, a run that is stopped and
+  idle nodes reach all functions of events.
+* `outages`: the Kubernetes API fails for a while, in each way, for five runs at once; and in each phase of a run.
 * `stops`: runs that are stopped in the middle.
 * `uploads`: 228 uploads of four contents, shuffled, 20 of them invalid.
 * `recovery`: how long it takes to see a failure, and to start the job again, beyond what the fault itself takes.
@@ -21,28 +23,18 @@ wait. Injected are faults alone: runs, valid uploads and polls of a simulation a
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import yaml
 from kubetwin.troubles import Trouble
 
+from benchmarks.fault_cells import GANG, cells, kinds_of_runs
 from benchmarks.fault_loads import crowd, recovery, stops, uploads, year
-from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, injected, outcome, steps
+from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, outcome, steps
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from local.api_outages import FunctionsGateway, OutageInEachPhase
-from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
-from local.twin import Twin
-from trainflow.state_machines import NAMES, definition
-
-REPOSITORY = Path(__file__).parent.parent
-CELL_FAULTS = ("crash-before", "crash-after", "timed-out-after")
-WITHOUT_CAPACITY = "g6.12xlarge"
-GANG: Mapping[str, int] = {"training": 2}
-"""Pods of a run without compilation that is never restarted."""
+from local.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
+from local.fault_injection import Blindness, Mail, Plan
 
 
 def run(parts: Sequence[str] = ()) -> Result:
@@ -70,88 +62,6 @@ def run(parts: Sequence[str] = ()) -> Result:
     )
 
 
-def _demo(variant: int) -> dict[str, Any]:
-    """The demo; another number stands for other graphs, which are in no compile cache."""
-    spec: dict[str, Any] = yaml.safe_load((REPOSITORY / "runs" / "demo.yaml").read_text(encoding="utf-8"))
-    spec["workload"]["arguments"] |= {"max_steps": 12, "warmup_steps": 2, "checkpoint_steps": 6, "compile": False}
-    spec["workload"]["arguments"]["max_position_embeddings"] += variant
-    return spec
-
-
-def kinds_of_runs(variant: int = 0) -> dict[str, Expected]:
-    """Runs that together reach every Task state, where no run before them had the same number."""
-    scarce = {"instance_type": WITHOUT_CAPACITY, "fallback": ["g6e.12xlarge"], "num_nodes": 2, "processes_per_node": 1}
-    return {
-        "demo": Expected(spec=_demo(variant), points=12, pods={"precompile": 2, "training": 2}),
-        "dying": Expected(
-            spec=steps(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1}},
-            status="FAILED",
-            error="WorkerFailed",
-            points=2,
-            messages=["restarts", "FAILED"],
-            pods={"training": 2 * 2},
-        ),
-        "limited": Expected(
-            spec=steps(max_steps=600) | {"limits": {"max_total_hours": 90 / 3600}},
-            status="FAILED",
-            error="DeadlineReached",
-            messages=["nears its limit", "DeadlineReached"],
-            pods=GANG,
-        ),
-        "scarce": Expected(spec=steps(max_steps=2) | {"compute": scarce}, points=2, pods=GANG),
-        "unseen": Expected(
-            spec=steps(max_steps=3) | {"limits": {"blind_minutes": 0.03}},
-            points=3,
-            messages=["cannot be seen", "SUCCEEDED"],
-            pods=GANG,
-        ),
-        "refused": Expected(
-            spec={"version": 1, "name": "refused"},
-            status="FAILED",
-            error="InvalidRunSpec",
-            points=0,
-            messages=["FAILED"],
-        ),
-    }
-
-
-def cells() -> Part:
-    """Every Task state × every fault."""
-    plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
-    met: dict[str, Counter[str]] = {}
-    with faulty_twin(plan, time_scale=TIME_SCALE, without_capacity=[WITHOUT_CAPACITY]) as twin:
-        for variant, fault in enumerate(CELL_FAULTS):
-            began, met[fault] = time.monotonic(), Counter()
-            for kind, expected in kinds_of_runs(variant).items():
-                row, found = _cell(twin, plan, fault, kind, expected)
-                table[f"{fault} {kind}"] = row
-                met[fault].update(found)
-            seconds[fault] = round(time.monotonic() - began, 1)
-    every = {name for text in NAMES for name, state in definition(text)["States"].items() if _calls_a_function(state)}
-    missed = {fault: sorted(every - found.keys()) for fault, found in met.items()}
-    by_state = {fault: dict(found) for fault, found in met.items()}
-    return table, seconds, {"injected_by_state": by_state, "missed": missed}
-
-
-def _calls_a_function(state: Mapping[str, Any]) -> bool:
-    return state["Type"] == "Task" and "lambda" in state["Resource"]
-
-
-def _cell(twin: Twin, plan: Plan, fault: str, kind: str, expected: Expected) -> tuple[Row, Counter[str]]:
-    run_id, mail = f"{fault}-{kind}-aa", Mail(twin, f"{fault}-{kind}")
-    first_tries = FirstTries(FAULTS[fault])
-    blind = Blindness("PollJob", error="ClusterUnavailable", seconds=6)
-
-    def also_blind(function: str, event: Any) -> Any:
-        return first_tries(function, event) or blind(function, event)
-
-    with plan.replaced(also_blind if kind == "unseen" else first_tries):
-        row, executions = outcome(twin, {run_id: expected}, mail)
-    found = Counter(injected(executions))
-    row.injected = sum(found.values())
-    return row, found
-
-
 OUTAGES = {
     "429 for 60 s": (Trouble.THROTTLED, 60.0),
     "500 for 300 s": (Trouble.ERROR, 300.0),
@@ -161,10 +71,14 @@ OUTAGES = {
     "another authority for 600 s": (Trouble.OTHER_AUTHORITY, 600.0),
 }
 NUM_RUNS = 5
+PHASES_OF_KINDS: Mapping[str, Sequence[str]] = {
+    "demo": [phase for phase in PHASES if phase not in OF_FAILURES],
+    "dying": [*OF_FAILURES, "tear-down"],
+}
 
 
 def outages() -> Part:
-    """The API fails in the training of five runs."""
+    """The API fails in the training of five runs, and in each phase of one that succeeds and of one that fails."""
     plan, table, seconds = Plan(), dict[str, Row](), dict[str, Any]()
     with faulty_twin(plan, time_scale=TIME_SCALE) as twin:
         gateway = FunctionsGateway(twin)
@@ -178,6 +92,19 @@ def outages() -> Part:
                 outage = OutageInEachPhase(gateway, trouble, seconds=length / TIME_SCALE, phases=["training"])
                 with outage, plan.replaced(outage):
                     table[name], _ = outcome(twin, runs, mail)
+                table[name].injected = len(outage.met)
+                seconds[name] = round(time.monotonic() - began, 1)
+            for kind, phases in PHASES_OF_KINDS.items():
+                began, mail, name = (
+                    time.monotonic(),
+                    Mail(twin, f"phases-{kind}"),
+                    f"503 for 600 s in each phase, {kind}",
+                )
+                outage = OutageInEachPhase(
+                    gateway, Trouble.UNAVAILABLE, seconds=OUTAGE_SECONDS / TIME_SCALE, phases=phases
+                )
+                with outage, plan.replaced(outage):
+                    table[name], _ = outcome(twin, {f"phases-{kind}-aa": kinds_of_runs()[kind]}, mail)
                 table[name].injected = len(outage.met)
                 seconds[name] = round(time.monotonic() - began, 1)
             for function, error in (("PublishMetrics", "ServiceUnavailable"), ("PollJob", "ClusterAccessDenied")):

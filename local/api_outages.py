@@ -25,14 +25,29 @@ Phase = Callable[[str, Any], bool]
 """Whether the invocation of a function, by its name and event, belongs to a phase of a run."""
 
 PHASES: Mapping[str, Phase] = {
+    "preflight": lambda function, _event: function == "Preflight",
     "staging": lambda function, _event: function == "StageData",
     "capacity": lambda function, _event: function == "EnsureCapacity",
+    "submission of the precompile job": lambda function, event: _submits(function, event, "precompile"),
     "precompile": lambda function, event: function == "PollJob" and event["job"]["stage"] == "precompile",
+    "check of the compilation": lambda function, _event: function == "CheckCompilation",
+    "submission of the training": lambda function, event: _submits(function, event, "training"),
     "queueing": lambda function, event: _polls_training(function, event) and event["phase"] == "pending",
     "training": lambda function, event: _polls_training(function, event) and event["phase"] == "running",
+    "metrics": lambda function, _event: function in ("LocateRank0", "PublishMetrics"),
+    "restart": lambda function, event: function == "TearDown" and "job" in event,
+    "diagnostics": lambda function, _event: function == "CollectDiagnostics",
     "tear-down": lambda function, event: function == "TearDown" and "job" not in event,
+    "publishing": lambda function, _event: function == "PublishArtifacts",
 }
 """Phases of a run, in their order."""
+
+OF_FAILURES = ("restart", "diagnostics")
+"""Phases that a run without a failure does not reach."""
+
+
+def _submits(function: str, event: Any, stage: str) -> bool:
+    return function == "SubmitJob" and event["stage"] == stage
 
 
 def _polls_training(function: str, event: Any) -> bool:

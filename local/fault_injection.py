@@ -49,10 +49,11 @@ EVENT_FUNCTIONS = {function.name for function in EVENT_HANDLERS}
 
 
 class Plan:
-    """The twin's plan, which is replaced for a while. Plans inside of it know functions of states by their names."""
+    """The twin's plan, which is replaced for a while. Plans inside of it know functions by their names."""
 
     def __init__(self) -> None:
         self._current: FaultPlan = no_faults
+        self._of_events: FaultPlan = no_faults
         self._doubles_events = False
         self.doubled = Counter[str]()
         """How many events each function was sent twice."""
@@ -62,7 +63,9 @@ class Plan:
         if name in EVENT_FUNCTIONS and self._doubles_events:
             self.doubled[name] += 1
             return Duplicate()
-        return self._current(name, event) if name in TASK_FUNCTIONS else None
+        if name is None:
+            return None
+        return self._current(name, event) if name in TASK_FUNCTIONS else self._of_events(name, event)
 
     @contextmanager
     def events_doubled(self) -> Iterator[None]:
@@ -75,12 +78,21 @@ class Plan:
 
     @contextmanager
     def replaced(self, plan: FaultPlan) -> Iterator[None]:
-        """Follow another plan inside the block."""
+        """Follow another plan for the functions of states inside the block."""
         self._current = plan
         try:
             yield
         finally:
             self._current = no_faults
+
+    @contextmanager
+    def replaced_for_events(self, plan: FaultPlan) -> Iterator[None]:
+        """Follow another plan for the functions of a queue, a rule or a schedule inside the block."""
+        self._of_events = plan
+        try:
+            yield
+        finally:
+            self._of_events = no_faults
 
 
 @contextmanager
@@ -127,8 +139,15 @@ class FirstRequests:
             self._each = 0
 
 
+def call_of(function: str, event: Any) -> str:
+    """What a call has in common with its repetitions: a queue counts how often it has delivered a message."""
+    if isinstance(event, dict) and "Records" in event:
+        event = [record["messageId"] for record in event["Records"]]
+    return f"{function} {json.dumps(event, sort_keys=True)}"
+
+
 class FirstTries:
-    """A plan in which the first try of every call fails; Step Functions tries it again with the same event."""
+    """A plan in which the first try of every call fails; it is tried again with the same event."""
 
     def __init__(self, fault: Fault) -> None:
         self._fault, self._tried, self._lock = fault, set[str](), threading.Lock()
@@ -136,7 +155,7 @@ class FirstTries:
         """How often each function failed."""
 
     def __call__(self, function: str, event: Any) -> Fault | None:
-        call = f"{function} {json.dumps(event, sort_keys=True)}"
+        call = call_of(function, event)
         with self._lock:
             if call in self._tried:
                 return None
@@ -154,7 +173,7 @@ class OneOfEach:
         """Function that failed, by the name of the error."""
 
     def __call__(self, function: str, event: Any) -> Fault | None:
-        call = f"{function} {json.dumps(event, sort_keys=True)}"
+        call = call_of(function, event)
         with self._lock:
             if call in self._tried or not self._left:
                 return None

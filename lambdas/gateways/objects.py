@@ -24,10 +24,12 @@ class Head:
     num_bytes: int
     etag: str
     """ETag without its quotes."""
+    version_id: str | None = None
+    """None in a bucket without versions."""
 
 
 def head(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> Head | None:
-    """An object's size and ETag; None if it does not exist or may not be read. A missing bucket has no objects.
+    """Metadata of an object; None if it does not exist or may not be read. A missing bucket has no objects.
 
     Args:
         bucket: Name of the bucket.
@@ -42,7 +44,7 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
         if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
             return None
         raise
-    return Head(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'))
+    return Head(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'), answer.get("VersionId"))
 
 
 def has_checksum(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool | None:

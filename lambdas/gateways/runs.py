@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
@@ -26,12 +27,26 @@ from trainflow.models.run_table import (
 SAME_EXECUTION_OR_ENDED = "execution_arn = :arn OR #status <> :running"
 """Condition under which an existing row may be replaced."""
 
+SENDING_UNTIL = "sending_until"
+"""Attribute of a notice whose message is being sent: when another call may send it. A notice without it is told."""
+
 _to_item = TypeSerializer().serialize
 _from_item = TypeDeserializer().deserialize
 
 
+class NoticeState(Enum):
+    """What becomes of a message that a call wants to send."""
+
+    CLAIMED = "claimed"
+    """The call sends it."""
+    BEING_SENT = "being sent"
+    """Another call is sending it, or has crashed while it did so."""
+    TOLD = "told"
+    """It has been sent."""
+
+
 class RunTable:
-    """Rows of runs, and the state of the fleet survey."""
+    """Rows of runs and schedules, notices, and the state of the fleet survey."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -99,15 +114,45 @@ class RunTable:
 
     def was_told(self, execution_arn: str, about: str) -> bool:
         """Whether people have been told of an event of an execution."""
-        return bool(self._get(notice_key(execution_arn, about)))
+        return _is_told(self._get(notice_key(execution_arn, about)))
 
-    def tell(self, execution_arn: str, about: str, *, now: datetime) -> None:
-        """Note that people have been told of an event of an execution."""
+    def claim_notice(self, source: str, about: str, *, now: datetime, until: datetime) -> NoticeState:
+        """Take over the sending of a message, unless it has been sent or another call is sending it. Safe to repeat.
+
+        Args:
+            source: What the message is about: an execution's ARN, or the sort of a request.
+            about: The event.
+            now: Current time.
+            until: When another call may take it over, because this one must have ended.
+        """
+        condition = f"attribute_not_exists({KEY}) OR {SENDING_UNTIL} < :now"
+        expression = f"SET {EXPIRES_AT} = :expires_at, {SENDING_UNTIL} = :until"
+        values = {
+            ":expires_at": _to_item(expiry_of_notice(now)),
+            ":until": _to_item(until.isoformat()),
+            ":now": _to_item(now.isoformat()),
+        }
+        if self._update(notice_key(source, about), expression, condition=condition, names={}, values=values):
+            return NoticeState.CLAIMED
+        return NoticeState.TOLD if self.was_told(source, about) else NoticeState.BEING_SENT
+
+    def release_notice(self, source: str, about: str) -> None:
+        """Let another call send a message that could not be sent."""
+        self._update(
+            notice_key(source, about),
+            f"SET {SENDING_UNTIL} = :never",
+            condition=f"attribute_exists({SENDING_UNTIL})",
+            names={},
+            values={":never": _to_item("")},
+        )
+
+    def tell(self, source: str, about: str, *, now: datetime) -> None:
+        """Note that people have been told of an event."""
         with translated("dynamodb:UpdateItem"):
             client("dynamodb").update_item(
                 TableName=self._name,
-                Key={KEY: _to_item(notice_key(execution_arn, about))},
-                UpdateExpression=f"SET {EXPIRES_AT} = :expires_at",
+                Key={KEY: _to_item(notice_key(source, about))},
+                UpdateExpression=f"SET {EXPIRES_AT} = :expires_at REMOVE {SENDING_UNTIL}",
                 ExpressionAttributeValues={":expires_at": _to_item(expiry_of_notice(now))},
             )
 
@@ -159,22 +204,27 @@ class RunTable:
         return {name: value for name, value in fields.items() if (name, value) != (KEY, SURVEY_KEY)}
 
     def _update(
-        self, run_id: str, expression: str, *, condition: str, names: dict[str, str], values: dict[str, Any]
-    ) -> None:
-        """Change the run's row where it meets a condition. Otherwise nothing is changed, and no row is created."""
-        table = client("dynamodb")
+        self, key: str, expression: str, *, condition: str, names: dict[str, str], values: dict[str, Any]
+    ) -> bool:
+        """Change an item where it meets a condition.
+
+        Returns:
+            Whether it was changed; otherwise nothing is, and no item is created.
+        """
+        table, optional = client("dynamodb"), {"ExpressionAttributeNames": names} if names else {}
         try:
             with translated("dynamodb:UpdateItem"):
                 table.update_item(
                     TableName=self._name,
-                    Key={KEY: _to_item(run_id)},
+                    Key={KEY: _to_item(key)},
                     UpdateExpression=expression,
                     ConditionExpression=condition,
-                    ExpressionAttributeNames=names,
                     ExpressionAttributeValues=values,
+                    **optional,
                 )
         except table.exceptions.ConditionalCheckFailedException:
-            return
+            return False
+        return True
 
     def _put(
         self, item: dict[str, Any], *, condition: str, values: dict[str, Any], names: dict[str, str] | None = None
@@ -200,6 +250,10 @@ class RunTable:
         except table.exceptions.ConditionalCheckFailedException as failed:
             return _fields(failed.response.get("Item", {}))
         return None
+
+
+def _is_told(notice: dict[str, Any]) -> bool:
+    return bool(notice) and SENDING_UNTIL not in notice
 
 
 def _fields(item: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from lambdas.gateways import event_bus, executions
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import read
-from lambdas.handlers.notifications import notify
+from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
@@ -82,8 +82,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         return _answer(run_id, released)
     record, failure = _try_to_record(run_id, detail)
     if not _is_noted(row, detail):
-        # The message is sent before the row is written: a repeated message is better than none.
-        _notify(ended, detail, released, recorded=failure is None)
+        # The message is sent before the row is written, which says that this was done.
+        _notify(table, ended, detail, released, recorded=failure is None)
         error_name = detail.error or ended.status.value
         table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
         # It may have been redriven meanwhile; the event about that found a row that had not ended yet.
@@ -187,7 +187,7 @@ def _release(row: RunRow) -> Released:
     return release_run(backends.connect(row.backend), row.run_id, [row.instance_type, *row.fallback])
 
 
-def _notify(row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:
+def _notify(table: RunTable, row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:
     text = stopped(
         row.run_id,
         row.status,
@@ -198,4 +198,5 @@ def _notify(row: RunRow, detail: Detail, released: Released, *, recorded: bool) 
         kept=row.needs_nodes,
         folder=read(ArtifactEnvironment).url_of(row.run_id) if recorded else None,
     )
-    notify(subject=subject(row.run_id, row.status), message=text)
+    about = f"cleaned up {detail.status.value} {detail.stop_date}"  # a redriven run may end twice in the same way
+    notify_once(table, detail.execution_arn, about, subject=subject(row.run_id, row.status), message=text)

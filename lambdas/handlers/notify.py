@@ -8,19 +8,16 @@ Each message is sent once, also if the function is repeated after it has sent it
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from botocore.exceptions import ClientError
 from pydantic import BaseModel
 
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
-from lambdas.handlers.notifications import notify
-from lambdas.handlers.task import logger, task
+from lambdas.handlers.notifications import note, notify_once
+from lambdas.handlers.task import task
 from lambdas.logic.messages import message, near_limit, restarted, subject, unread, unseen
-from trainflow.errors import ServiceUnavailable
 from trainflow.models.environment import RunTableEnvironment
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
 from trainflow.models.run_record import RunStatus
@@ -99,18 +96,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             folder=event.folder,
             tear_down=event.tear_down,
         )
-    if not table.was_told(event.execution_arn, about):
-        notify(subject=title, message=text)
-        _note(lambda: table.tell(event.execution_arn, about, now=datetime.now(UTC)))
+    notify_once(table, event.execution_arn, about, subject=title, message=text)
     if event.status is not RunStatus.RUNNING:
         name = error.name if error else None
-        _note(lambda: table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=name))
+        note(lambda: table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=name))
     return {"subject": title}
-
-
-def _note(write: Callable[[], None]) -> None:
-    """Write to the run table. An error must not retry the state, because that would send the message again."""
-    try:
-        write()
-    except (ServiceUnavailable, ClientError) as unavailable:
-        logger.error("the message is not noted in the run table", extra={"reason": str(unavailable)})

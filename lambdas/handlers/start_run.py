@@ -3,6 +3,9 @@
 The sender of a request does not see an error, so a refused request is reported by one message to the notification
 channels, and a refused upload by an object beside it, for a person who has not subscribed to them. After an error of
 AWS the message stays in the queue, which delivers it again and finally moves it to the dead-letter queue.
+
+Queue and EventBridge deliver at least once, and a function that has crashed is called again. A run is named after its
+request and a message after what it is about, so each happens once.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from lambdas.gateways import executions, objects, queues
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
-from lambdas.handlers.notifications import notify
+from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, tracer
 from lambdas.logic.messages import already_run, not_its_turn, refusal, refused_upload
 from lambdas.logic.overlaps import Turn, is_going, turn_of
@@ -27,6 +30,7 @@ from lambdas.logic.run_requests import (
     Upload,
     execution_of_schedule,
     execution_of_upload,
+    identity_of,
     is_answered_by,
     parse_request,
 )
@@ -38,6 +42,9 @@ from trainflow.record.history import arn_of_execution
 
 TURN_POLL_SECONDS = 60
 """Time after which a scheduled run that waits for the one before it asks again."""
+
+REQUESTS = "requests"
+"""Source of messages that are about a request and no run."""
 
 # A batch that failed as a whole is not an error of the function: each message is retried separately.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -64,25 +71,32 @@ def answer(record: SQSRecord) -> None:
         _withdraw_refusal(request)
     except (InvalidRunSpec, RunRequestInvalid) as error:
         logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
-        _explain_beside(request, error)
-        subject, message = refusal(title, error)
-        notify(subject=subject, message=message)
+        _refuse(request, error, title=title, identity=identity_of(request) if request else record.message_id)
     except Exception:
         logger.exception("request not answered: the queue tries it again", extra={"request": title})
         raise
 
 
-def _explain_beside(request: Request | None, error: TrainflowError) -> None:
-    """A file that is gone is not explained, since its owner has deleted it."""
+def _refuse(request: Request | None, error: TrainflowError, *, title: str, identity: str) -> None:
+    """Say why a request starts no run, once. A file that is gone is not explained in the bucket: its owner deleted it.
+
+    A request that comes again when this was said changes nothing.
+    """
+    table, about = RunTable(read(RunTableEnvironment).run_table), f"refused {identity}"
+    if table.was_told(REQUESTS, about):
+        return
+    subject, message = refusal(title, error)
     if isinstance(request, Upload) and isinstance(error, InvalidRunSpec):
-        _write_beside(request, refusal(request.title, error)[1])
+        _write_beside(request, message)
+    notify_once(table, REQUESTS, about, subject=subject, message=message)
 
 
 def _write_beside(upload: Upload, message: str) -> None:
     """Write beside the upload why it starts no run. A failure here must not keep the same message from being sent."""
     try:
-        text = refused_upload(message)
-        objects.write(upload.bucket, upload.refusal_key, text, content_type="text/plain; charset=utf-8")
+        if _is_newest(upload):
+            text = refused_upload(message)
+            objects.write(upload.bucket, upload.refusal_key, text, content_type="text/plain; charset=utf-8")
     except Exception:  # noqa: BLE001 (whatever it is, the message is sent)
         logger.exception("the reason could not be written beside the upload", extra={"request": upload.title})
 
@@ -91,9 +105,19 @@ def _withdraw_refusal(request: Request) -> None:
     """Delete the reason of an earlier refusal; the run has started, so a failure is no reason to try again."""
     if isinstance(request, Upload):
         try:
-            objects.delete(request.bucket, request.refusal_key)
+            if _is_newest(request):
+                objects.delete(request.bucket, request.refusal_key)
         except Exception:  # noqa: BLE001 (whatever it is, the run has started)
             logger.exception("an earlier refusal could not be deleted", extra={"request": request.title})
+
+
+def _is_newest(upload: Upload) -> bool:
+    """Whether the file is still the one that was uploaded: events come late and again, in any order.
+
+    Without versions that is not known, and the file counts as the same unless it is gone.
+    """
+    found = objects.head(upload.bucket, upload.key)
+    return found is not None and (upload.version_id is None or found.version_id in (None, upload.version_id))
 
 
 def _execution_of(request: Request) -> Execution:
@@ -108,13 +132,14 @@ def _execution_of(request: Request) -> Execution:
 def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
     """Start a schedule's run unless its previous one is going; then it is skipped, or asks again in a minute.
 
-    A request may be delivered twice: the run is named after its scheduled time, and starts once.
+    A request may be delivered twice: the run is named after its scheduled time, and starts once. One that was skipped
+    stays skipped, as its owner has been told, also if the previous run has ended meanwhile.
     """
     execution, now = _execution_of(request), datetime.now(UTC)
     arn = arn_of_execution(read(WorkflowEnvironment).training_state_machine_arn, execution.name)
     table = RunTable(read(RunTableEnvironment).run_table)
     row = table.schedule(request.schedule)
-    if executions.describe(arn) is not None:
+    if executions.describe(arn) is not None or table.was_told(REQUESTS, _about(request, waits=False)):
         return
     turn = turn_of(request, row, is_going=_is_another_one_going(row, arn, now=now), now=now)
     if turn is Turn.START or row is None:
@@ -126,7 +151,9 @@ def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
         waiting = {"waiting": request.scheduled_at, "seen_at": now}
         _store(table, row.model_copy(update=waiting), previous=row)
         queues.send_later(record.event_source_arn, record.body, delay_seconds=TURN_POLL_SECONDS)
-    _tell_once(table, request, row, waits=turn is Turn.WAIT, now=now)
+    waits = turn is Turn.WAIT
+    subject, message = not_its_turn(request.title, request.scheduled_at, waits=waits, arn=row.execution_arn)
+    notify_once(table, REQUESTS, _about(request, waits=waits), subject=subject, message=message)
 
 
 def _is_another_one_going(row: ScheduleRow | None, arn: str, *, now: datetime) -> bool:
@@ -141,12 +168,8 @@ def _store(table: RunTable, row: ScheduleRow, *, previous: ScheduleRow | None) -
         raise ServiceUnavailable(f"Two requests of the schedule {row.schedule} came at once.")  # the queue tries again
 
 
-def _tell_once(table: RunTable, request: Scheduled, row: ScheduleRow, *, waits: bool, now: datetime) -> None:
-    about = f"schedule {request.schedule} {request.scheduled_at} {'waits' if waits else 'skipped'}"
-    if not table.was_told(row.execution_arn, about):
-        subject, message = not_its_turn(request.title, request.scheduled_at, waits=waits, arn=row.execution_arn)
-        notify(subject=subject, message=message)
-        table.tell(row.execution_arn, about, now=now)
+def _about(request: Scheduled, *, waits: bool) -> str:
+    return f"{'waits' if waits else 'skipped'} {identity_of(request)}"
 
 
 def _start(request: Request, execution: Execution) -> bool:
@@ -169,8 +192,6 @@ def _has_run_before(upload: Upload, execution: Execution) -> bool:
         return False
     subject, message = already_run(upload.title, execution.name, found.status)
     _write_beside(upload, message)
-    table, about = RunTable(read(RunTableEnvironment).run_table), f"{upload.title} uploaded again"
-    if not table.was_told(arn, about):
-        notify(subject=subject, message=message)
-        table.tell(arn, about, now=datetime.now(UTC))
+    table = RunTable(read(RunTableEnvironment).run_table)
+    notify_once(table, arn, f"{upload.title} uploaded again", subject=subject, message=message)
     return True

@@ -19,10 +19,10 @@ from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers import backends, sweeping
 from lambdas.handlers.environment import read
-from lambdas.handlers.notifications import notify
+from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, survey
+from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, released_before, survey
 from lambdas.logic.messages import idle_nodes_released
 from trainflow.models.environment import (
     ClusterEnvironment,
@@ -32,6 +32,9 @@ from trainflow.models.environment import (
     RunTableEnvironment,
 )
 from trainflow.models.training_nodes import Nodegroup
+
+FLEET = "fleet"
+"""Source of messages that are about nodes and no run."""
 
 
 class Event(BaseModel):
@@ -62,6 +65,8 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time, region=region)
     for instance_type in fleet.unpriced:
         logger.warning(no_price(instance_type, region=region))
+    for idle, num_nodes in released_before(last, groups):
+        _tell(table, idle, num_nodes, now=last.surveyed_at if last else now)
     if not table.remember(fleet.memory, previous=last):
         return {"superseded": True}  # the schedule called twice; the other call publishes the cost
     pods = backend.pods_by_phase()
@@ -70,7 +75,7 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     )
     swept = sweeping.delete(found)  # before nodes are released: a claim keeps them
     released = Counter(swept.nodes_released)
-    released.update({idle.instance_type: _release(backend, nodegroups, idle, now=now) for idle in fleet.idle})
+    released.update({idle.instance_type: _release(table, backend, nodegroups, idle, now=now) for idle in fleet.idle})
     others = {BY_NODEGROUP[group.name] for group in groups} - {idle.instance_type for idle in fleet.idle}
     for instance_type in backend.withdrawn_types() & others:  # by a survey that crashed
         released[instance_type] += remove_surplus(backend, nodegroups, instance_type, withdraw=False)
@@ -89,11 +94,19 @@ def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:
     return [nodegroups.size(name) for name in nodegroups.names() if name in BY_NODEGROUP]
 
 
-def _release(backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime) -> int:
+def _release(
+    table: RunTable, backend: KubernetesCluster, nodegroups: Nodegroups, idle: IdleNodes, *, now: datetime
+) -> int:
     released = release_nodes(backend, nodegroups, idle.instance_type) or remove_surplus(
         backend, nodegroups, idle.instance_type, withdraw=True
     )
     if released:
-        subject, message = idle_nodes_released(idle, released, region=read(RegionEnvironment).aws_region, now=now)
-        notify(subject=subject, message=message)
+        _tell(table, idle, released, now=now)
     return released
+
+
+def _tell(table: RunTable, idle: IdleNodes, num_nodes: int, *, now: datetime) -> None:
+    """Say that idle nodes were released, once: the next survey says it where this one crashes."""
+    subject, message = idle_nodes_released(idle, num_nodes, region=read(RegionEnvironment).aws_region, now=now)
+    about = f"released {idle.instance_type}, idle since {idle.since.isoformat()}"
+    notify_once(table, FLEET, about, subject=subject, message=message)

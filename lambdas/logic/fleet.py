@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_table import LastSurvey
+from trainflow.models.run_table import LastSurvey, Releasing
 from trainflow.models.training_nodes import Claim, Nodegroup
 
 LONGEST_GAP = timedelta(hours=1)
@@ -76,18 +76,36 @@ def survey(
         for name, group in up.items()
         if group.desired
     }
+    idle = tuple(
+        IdleNodes(instance_type=instance_type, since=since)
+        for instance_type, since in idle_since.items()
+        if now - since >= idle_time
+    )
+    releasing = {
+        each.instance_type: Releasing(since=each.since, num_nodes=up[each.instance_type].desired) for each in idle
+    }
     return Fleet(
         nodes_up=sum(group.desired for group in up.values()),
         nodes_without_run=sum(max(group.desired - claimed[name], 0) for name, group in up.items()),
         usd=None if None in costs.values() else sum(cost for cost in costs.values() if cost is not None),
         unpriced=tuple(name for name, cost in costs.items() if cost is None),
-        idle=tuple(
-            IdleNodes(instance_type=instance_type, since=since)
-            for instance_type, since in idle_since.items()
-            if now - since >= idle_time
-        ),
-        memory=LastSurvey(surveyed_at=now, idle_since=idle_since),
+        idle=idle,
+        memory=LastSurvey(surveyed_at=now, idle_since=idle_since, releasing=releasing),
     )
+
+
+def released_before(last: LastSurvey | None, groups: Iterable[Nodegroup]) -> Iterator[tuple[IdleNodes, int]]:
+    """Nodes that the previous survey has released, with their number: it may have crashed before it told anybody.
+
+    Args:
+        last: State left by the previous survey; None before the first.
+        groups: Sizes of the training node groups now.
+    """
+    desired = {BY_NODEGROUP[group.name]: group.desired for group in groups}
+    for instance_type, before in (last.releasing if last else {}).items():
+        num_nodes = before.num_nodes - desired.get(instance_type, 0)
+        if num_nodes > 0:
+            yield IdleNodes(instance_type=instance_type, since=before.since), num_nodes
 
 
 def usd(instance_type: str, num_nodes: int, time: timedelta, *, region: str) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -111,6 +112,20 @@ def parse_request(body: str) -> Request:
     return Upload(
         bucket=event.bucket.name, key=event.object.key, version_id=event.object.version_id, uploaded_at=created.time
     )
+
+
+def identity_of(request: Request) -> str:
+    """What a request has in common with its repetitions, and with no other request; of bounded length.
+
+    A version of an object is one request, also if S3 or EventBridge sends its event twice. In a bucket without versions
+    the time of the event tells it from others.
+    """
+    match request:
+        case Upload():
+            named = [request.bucket, request.key, request.version_id or str(request.uploaded_at)]
+        case Scheduled():
+            named = [request.schedule, request.scheduled_at]
+    return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
 def is_answered_by(upload: Upload, run: KnownExecution | None) -> bool:

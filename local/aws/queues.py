@@ -88,7 +88,7 @@ class QueueConsumers:
                     if message["MessageId"] not in failed:
                         sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
                 if failed:
-                    self._try_later(sqs, url, mapping, [m for m in messages if m["MessageId"] in failed])
+                    self._try_later(url, mapping, [m for m in messages if m["MessageId"] in failed])
 
     def _receive(self, sqs: Any, url: str, batch_size: int) -> list[Message]:
         received = sqs.receive_message(
@@ -110,7 +110,9 @@ class QueueConsumers:
         result = json.loads(answer["Payload"].read()) or {}
         return {failure["itemIdentifier"] for failure in result.get("batchItemFailures") or ()}
 
-    def _try_later(self, sqs: Any, url: str, mapping: Any, messages: Iterable[Message]) -> None:
+    def _try_later(self, url: str, mapping: Any, messages: Iterable[Message]) -> None:
+        """Shorten the time for which the messages are hidden. Lambda only waits for it, so no role is asked."""
+        sqs = self._client("sqs")
         attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
         seconds = max(1, round(int(attributes["VisibilityTimeout"]) / self._time_scale))
         for message in messages:

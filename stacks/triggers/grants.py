@@ -33,7 +33,10 @@ READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttri
 SENDING_AGAIN = ("sqs:GetQueueUrl", "sqs:SendMessage")
 """Calls of StartRun for a scheduled request that waits for the run before it."""
 
-ITEMS_OF_START_RUN = (f"{schedule_key('')}*", "#notice *")
+NOTICES = ("#notice *",)
+"""Items of the run table that note messages."""
+
+ITEMS_OF_START_RUN = (f"{schedule_key('')}*", *NOTICES)
 """Items of the run table that are about schedules and messages: StartRun writes no run."""
 
 
@@ -95,6 +98,7 @@ class TriggerGrants:
             allow("eks:ListNodegroups", on=self._cluster.arn),
             self._shared.describe_runs(self._stack),
             *self._shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
+            *self._shared.use_table("dynamodb:UpdateItem", items=NOTICES),
             *self._shared.release_caches(),
             self._shared.policies.publish_metrics,
             self._shared.send_messages(),

@@ -228,7 +228,8 @@ def test_who_may_publish_metrics_and_where() -> None:
 
 def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet", "StartRun"}
-    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == {"Notify", "CleanUp", "StartRun", "ValidateRun"}
+    writers = {"Notify", "CleanUp", "StartRun", "ValidateRun", "SurveyFleet"}
+    assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == writers
     limits = [
         statement.get("Condition")
         for who, action, _, statement in deployed().grants()
@@ -236,6 +237,12 @@ def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -
     ]
     own = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["#schedule *", "#notice *"]}}
     assert limits == [own, own], "items of schedules and messages, beside the runs"
+    of_survey = [
+        statement.get("Condition")
+        for who, action, _, statement in deployed().grants()
+        if (who, action) == ("SurveyFleet", "dynamodb:UpdateItem")
+    ]
+    assert of_survey == [{"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["#notice *"]}}]
     assert deployed().who_may("dynamodb:DeleteItem", on="Runs") == set()
 
 

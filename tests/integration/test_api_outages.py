@@ -15,7 +15,7 @@ from kubetwin.server import ApiServer
 from kubetwin.troubles import Trouble, TroubledGateway
 from rich.console import Console
 
-from local.api_outages import OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
+from local.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
 from local.aws import deployment
 from local.fault_injection import Mail, Plan, twin_with
 from local.twin import Twin
@@ -157,14 +157,47 @@ def test_ten_minutes_without_an_api_cost_a_training_nothing(
 def test_ten_minutes_of_every_trouble_in_every_phase_lose_no_run(
     twin: Twin, plan: Plan, functions_gateway: FunctionsGateway, tmp_path: Path, trouble: Trouble
 ) -> None:
-    outage = OutageInEachPhase(functions_gateway, trouble, seconds=OUTAGE_SECONDS / TIME_SCALE)
+    phases = [phase for phase in PHASES if phase not in OF_FAILURES]
+    outage = OutageInEachPhase(functions_gateway, trouble, seconds=OUTAGE_SECONDS / TIME_SCALE, phases=phases)
     before = functions_gateway.failed
     record = survived(twin, plan, outage, demo_spec(variant=list(Trouble).index(trouble)), tmp_path)
     # A phase that a run passes while the outage of the one before goes on has none of its own.
-    assert outage.met[0] == "staging"
-    assert set(outage.met) >= set(PHASES) - {"queueing", "tear-down"}
+    assert outage.met[0] == "preflight"
+    assert set(outage.met) >= set(phases) - {"queueing", "metrics"}
     assert trouble is Trouble.OTHER_AUTHORITY or functions_gateway.failed > before
     published = record.metrics_published
     assert published is not None
     assert (published.datapoints, published.gaps, published.duplicates) == (12, 0, 0)
     assert [len(record.jobs[stage].pods) for stage in ("precompile", "training")] == [2, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", list(Trouble))
+def test_ten_minutes_of_every_trouble_leave_a_run_its_restart_and_its_own_error(
+    twin: Twin, plan: Plan, functions_gateway: FunctionsGateway, tmp_path: Path, trouble: Trouble
+) -> None:
+    seconds, phases = OUTAGE_SECONDS / TIME_SCALE, [*OF_FAILURES, "tear-down"]
+    outage = OutageInEachPhase(functions_gateway, trouble, seconds=seconds, phases=phases)
+    run_id, mail = f"fails-{trouble.lower()}-0aa", Mail(twin, f"fails-{trouble}")
+    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1}}
+    with outage, plan.replaced(outage):
+        console = Console(file=io.StringIO())
+        record = follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path, console=console)
+    assert outage.met == phases
+    assert record.error is not None
+    assert (record.status, record.error.name) == (RunStatus.FAILED, "WorkerFailed")
+    assert f"Pod '{run_id}-training-2-" in record.error.message, "the second attempt has trained, too"
+    assert len(record.jobs["training"].pods) == 4
+    published = record.metrics_published
+    assert published is not None
+    assert (published.datapoints, published.duplicates) == (2, 0)
+    assert mail.subjects() == [f"Trainflow: {run_id} {event}" for event in ("restarts", "FAILED")]
+    assert f"{run_id}-training-2-" in diagnostics(twin, run_id)
+    assert_nothing_is_left(twin, run_id)
+
+
+def diagnostics(twin: Twin, run_id: str) -> str:
+    """What was collected of the failed pods, which are deleted."""
+    key = f"runs/{run_id}/diagnostics.json"
+    text: bytes = twin.client("s3").get_object(Bucket=deployment.ARTIFACT_BUCKET, Key=key)["Body"].read()
+    return text.decode()

@@ -12,8 +12,11 @@ import pytest
 import yaml
 from rich.console import Console
 
+from benchmarks.fault_cells import CELL_FAULTS, WITHOUT_CAPACITY, kinds_of_runs, run_cell, states_of_functions
+from benchmarks.fault_events import EVENTS, event_cell
 from local.aws.deployment import DATA_BUCKET
 from local.fault_injection import (
+    EVENT_FUNCTIONS,
     FAULTS,
     NAMES_OF_FAULTS,
     TASK_FUNCTIONS,
@@ -48,7 +51,8 @@ def throttling() -> FirstRequests:
 
 @pytest.fixture(scope="module")
 def twin(plan: Plan, throttling: FirstRequests, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=100, throttled=throttling) as running:
+    options = {"throttled": throttling, "without_capacity": [WITHOUT_CAPACITY]}
+    with twin_with(plan, tmp_path_factory.mktemp("twin"), time_scale=100, **options) as running:
         yield running
 
 
@@ -61,11 +65,14 @@ def states_of(record: RunRecord) -> set[str]:
 
 
 def test_every_task_state_is_covered_by_the_runs_below() -> None:
-    """The list that the other tests compare with."""
+    """The definitions say which there are. A state that calls a function has a run of the benchmark, too."""
     every = {
         name for machine in NAMES for name, state in definition(machine)["States"].items() if state["Type"] == "Task"
     }
-    assert every == SUCCEEDING | FAILING | AT_LIMIT | ELSEWHERE
+    of_cells = {kind: expected.states for kind, expected in kinds_of_runs().items()}
+    assert every == (SUCCEEDING | FAILING).union(*(of_cells[kind] for kind in CELLS))
+    assert states_of_functions() == frozenset[str]().union(*of_cells.values())
+    assert every - states_of_functions() == {"WatchPrecompile", "WatchTraining"}, "these start executions"
 
 
 SUCCEEDING = {
@@ -98,10 +105,8 @@ FAILING = {
     "NotifyFailure",
 }
 """Further ones of a run whose worker always dies."""
-AT_LIMIT = {"WarnOwner", "StopAtLimit", "PublishAtLimit"}
-"""Further ones of a run that reaches a limit: test_run_limits.py."""
-ELSEWHERE = {"ReleaseNodes", "TellOwner", "TellOwnerOfLog", "WriteRejectionRecord", "NotifyRejection"}
-"""Reached by other specs; their functions are among those above, and the retry policy is the same for all of them."""
+CELLS = ("limited", "scarce", "unseen", "unread", "refused")
+"""Kinds of runs of the benchmark that reach all others."""
 
 KINDS = [pytest.param(kind, marks=[] if kind == "crash-after" else pytest.mark.slow) for kind in FAULTS]
 
@@ -143,6 +148,47 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     assert mail.subjects() == [f"Trainflow: {record.run_id} {event}" for event in ("restarts", "FAILED")]
     assert replayed(twin, record.run_id) == [record.run_id, *(f"{record.run_id}-training-{n}-1" for n in (1, 2))]
     assert_nothing_is_left(twin, record.run_id)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("fault", CELL_FAULTS)
+def test_a_run_that_goes_another_way_loses_doubles_and_leaves_nothing(
+    twin: Twin, plan: Plan, fault: str, kind: str
+) -> None:
+    expected = kinds_of_runs()[kind]
+    row, found = run_cell(twin, plan, fault, kind, expected)
+    assert (row.lost, row.doubled, row.left) == (0, 0, 0), row.notes
+    assert found.keys() >= expected.states, "each of them has failed"
+
+
+FUNCTIONS_OF_EVENTS = {
+    "upload": {"StartRun", "CleanUp"},
+    "refused upload": {"StartRun"},
+    "stop": {"CleanUp"},
+    "idle nodes": {"SurveyFleet"},
+}
+
+
+EVENT_CELLS = [
+    pytest.param(fault, event, marks=[] if event == "refused upload" else pytest.mark.slow)
+    for fault in CELL_FAULTS
+    for event in EVENTS
+]
+
+
+def test_every_function_of_an_event_is_covered() -> None:
+    assert FUNCTIONS_OF_EVENTS.keys() == EVENTS.keys()
+    assert set().union(*FUNCTIONS_OF_EVENTS.values()) == EVENT_FUNCTIONS
+
+
+@pytest.mark.parametrize(("fault", "event"), EVENT_CELLS)
+def test_an_event_whose_functions_fail_at_first_loses_doubles_and_leaves_nothing(
+    twin: Twin, plan: Plan, fault: str, event: str
+) -> None:
+    row, found = event_cell(twin, plan, fault, event)
+    assert (row.lost, row.doubled, row.left) == (0, 0, 0), row.notes
+    assert found.keys() >= FUNCTIONS_OF_EVENTS[event], "each of them has failed"
 
 
 def test_every_name_under_which_an_invocation_fails_is_tried_again(twin: Twin, plan: Plan, tmp_path: Path) -> None:

@@ -45,13 +45,14 @@ OF_OTHER_RUNS = {
         r"s3:.*/rank0/\*": ELASTIC,
         r"cloudwatch:PutMetricData.*|s3:.*/steps\.json": FAILURE,
     },
+    "Notify": {r"dynamodb:GetItem.*": "functions that are repeated after they have sent a message"},
     "StartRun": {r"(dynamodb|sns|sqs):.*|states:DescribeExecution.*|s3:.*": REQUESTS},
     "CleanUp": {
         r"dynamodb:.*|eks:UpdateNodegroupConfig.*|sns:.*": "runs that were stopped",
         r"s3:.*/rank0/\*": ELASTIC,
     },
     "SurveyFleet": {
-        r"dynamodb:DeleteItem.*|eks:UpdateNodegroupConfig.*|sns:.*": "what runs have left",
+        r"dynamodb:(Delete|Update)Item.*|eks:UpdateNodegroupConfig.*|sns:.*": "what runs have left",
         r"autoscaling:.*": "nodes that no run needs while others of their type train",
     },
     "WatchJob": {r"lambda:InvokeFunction on function:trainflow-Notify.*": "a cluster that cannot be reached"},

@@ -114,9 +114,20 @@ class ScheduleRow(Fact):
     """Grows with each change, so that of two functions that have read the same item one writes it."""
 
 
+class Releasing(Fact):
+    """Idle nodes of a type that a survey is about to release."""
+
+    since: datetime
+    """When they were first seen without a run."""
+    num_nodes: int
+    """Nodes of the type that were up."""
+
+
 class LastSurvey(Fact):
     """What a survey has to know of the one before."""
 
     surveyed_at: datetime
     idle_since: dict[str, datetime] = Field(default_factory=dict)
     """When the nodes of each instance type were first seen without a run."""
+    releasing: dict[str, Releasing] = Field(default_factory=dict)
+    """What it was about to release, by instance type: it may have crashed before it sent the messages."""

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import __main__ as command
 from benchmarks import faults
+from benchmarks.fault_cells import kinds_of_runs
 from benchmarks.fault_loads import compare_crowd, compare_uploads
 from benchmarks.fault_runs import INJECTED, Expected, Row, compare_messages, compare_run, injected
 from benchmarks.result import BenchmarkFailed
@@ -67,7 +68,7 @@ def test_an_injected_fault_is_counted_for_the_state_that_it_failed() -> None:
 
 def test_of_the_runs_that_meet_faults_one_alone_is_refused() -> None:
     refused = []
-    for kind, expected in faults.kinds_of_runs().items():
+    for kind, expected in kinds_of_runs().items():
         try:
             parse_run_spec(dict(expected.spec))
         except InvalidRunSpec:

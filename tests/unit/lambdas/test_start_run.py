@@ -254,6 +254,36 @@ def test_the_reason_of_a_refusal_lies_beside_the_upload_until_the_spec_is_accept
     assert beside(aws) == {}
 
 
+def test_each_upload_of_an_invalid_file_is_reported_however_often_its_event_comes(aws: Aws) -> None:
+    text = yaml.safe_dump(spec_with(compute__num_nodes=0))
+    events = [uploaded(aws, text) for _ in range(2)]
+    assert deliver(*events, *events) == []
+    assert [subject for subject, _ in aws.messages] == ["Trainflow: runs/bert.yaml was refused"] * 2
+
+
+@pytest.mark.parametrize("first", ["refused", "accepted"])
+def test_an_event_that_comes_late_changes_nothing_beside_the_newer_file(aws: Aws, first: str) -> None:
+    texts = {"refused": yaml.safe_dump(spec_with(compute__num_nodes=0)), "accepted": yaml.safe_dump(SPEC)}
+    old = uploaded(aws, texts.pop(first))
+    (new,) = (uploaded(aws, text) for text in texts.values())
+    deliver(new)
+    found = beside(aws)
+    assert len(found) == (first == "accepted")
+    for _ in range(2):
+        assert deliver(old) == []
+        assert beside(aws) == found
+    assert len(aws.messages) == 1
+
+
+def test_a_schedule_that_was_told_to_be_skipped_does_not_start_when_its_request_comes_again(aws: Aws) -> None:
+    for day in DAYS[:2]:
+        deliver(scheduled(SPEC, at=day, overlap="skip"))
+    end_all(aws)
+    assert deliver(scheduled(SPEC, at=DAYS[1], overlap="skip")) == []
+    assert len(aws.executions()) == 1
+    assert len(aws.messages) == 1
+
+
 def test_code_that_is_not_packed_is_refused_at_once(aws: Aws) -> None:
     deliver(uploaded(aws, yaml.safe_dump(spec_with(workload__code="./my-project"))))
     assert aws.executions() == {}
