@@ -217,6 +217,15 @@ def test_a_gang_beyond_its_node_group_and_its_quota_has_two_problems() -> None:
     assert "(L-2C3B7624) allows 128" in sentences[1]
 
 
+def test_a_gang_that_waits_for_others_to_release_their_nodes_is_told_how_long() -> None:
+    busy = dataclasses.replace(QUOTA, limit=384.0, in_use=256.0)
+    assert noted(in_account(dataclasses.replace(NODEGROUP, desired=0), quota=busy)) == [
+        "compute.num_nodes: 2 x trn1.32xlarge take 256 vCPUs and the quota "
+        f"'{QUOTA.name}' (L-2C3B7624) allows 384, of which 256 were in use some minutes ago; the run waits up to "
+        "limits.capacity_timeout_minutes for them."
+    ]
+
+
 @given(
     limit=st.integers(0, 2000), in_use=st.integers(0, 2000), desired=st.integers(0, 4)
 )  # the gang is of 2 nodes of 128 vCPUs
@@ -695,4 +704,9 @@ def test_an_archive_that_nothing_vouches_for_is_a_note_and_no_problem(
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     answer = call(run)
     assert answer["finished"]
-    assert ("is not verifiable, because S3 keeps no checksum of it" in "".join(answer["notes"])) is not is_verifiable
+    note = (
+        f"dataset.url: {dataset['url']} is not verifiable, because S3 keeps no checksum of it: damaged bytes would not "
+        "be noticed; give dataset.sha256 or dataset.manifest_url, or upload it again with a checksum."
+    )
+    assert (note in answer["notes"]) is not is_verifiable
+    assert ("is not verifiable" in "".join(answer["notes"])) is not is_verifiable
