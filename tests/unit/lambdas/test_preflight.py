@@ -93,6 +93,15 @@ def in_pod(run: Run = RUN, *, data_bytes: int | Unknown = 0, etag: str | None = 
     return list(of_probe(run, dataclasses.replace(PROBED, **seen), data))
 
 
+def test_what_the_probe_finds_of_the_program_is_told_by_the_field_that_can_mend_it() -> None:
+    found = problems(in_pod(program="no module\n  named x", arguments="unknown: --lr", continues="no checkpoint in a"))
+    assert found == [
+        "workload.module: no module named x",
+        "workload.arguments: unknown: --lr",
+        "resume_from: no checkpoint in a",
+    ]
+
+
 def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
     assert [*in_cluster(), *in_account(), *in_pod()] == []
 
