@@ -144,9 +144,10 @@ schema: $(INSTALLED) ## Generate the run spec's JSON Schema and the references f
 audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI
 	$(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes $(addprefix --requirement ,$(HASHED))
 
-sbom: $(INSTALLED) ## What this environment consists of, with licences: out/sbom.json (CycloneDX)
+sbom: $(INSTALLED) ## What is installed here and what a deployment consists of, with licences: out/sbom.json (CycloneDX)
 	@mkdir -p out
-	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py environment --no-validate --output-reproducible --output-file out/sbom.json $(BIN)/python
+	$(BIN)/uv tool run --from cyclonedx-bom==7.5.0 cyclonedx-py environment --no-validate --output-reproducible --output-file out/environment.json $(BIN)/python
+	$(BIN)/python -m stacks.tools.sbom --environment out/environment.json --output out/sbom.json --config config/$(CONFIG).yaml
 
 lock: $(INSTALLED) ## Compile every requirements file anew from requirements/
 	$(BIN)/python requirements/resolve.py

@@ -1,4 +1,4 @@
-"""Write golden manifests and job scripts of the seeds' run specs anew: `python -m tests.goldens`.
+"""Write golden manifests and job scripts of the seeds' run specs and the messages anew: `python -m tests.goldens`.
 
 For changes that are meant. What has stayed the same is not touched, so `git diff` shows what a change does to runs.
 """
@@ -12,6 +12,7 @@ import yaml
 from lambdas.backends.slurm import job_script
 from lambdas.logic.jobs import job_of
 from tests.unit.lambdas import test_manifests as manifests
+from tests.unit.lambdas import test_messages as messages
 from tests.unit.lambdas import test_slurm_script as scripts
 from trainflow.models.run import Run, Stage
 
@@ -23,6 +24,9 @@ def main() -> None:
         for stage in Stage:
             if _has(run, stage):
                 _write(path, run, stage)
+    if messages.GOLDEN.read_text() != messages.as_text():
+        messages.GOLDEN.write_text(messages.as_text())
+        print(messages.GOLDEN)
 
 
 def _has(run: Run, stage: Stage) -> bool:

@@ -4,7 +4,8 @@
 
 mutmut makes the faults (another comparison, a missing argument, another constant …) in a copy of the repository, and
 runs on each the tests that reach its function. A fault that no test reaches has survived; one that lets a test run for
-ever is noticed. `uv` adds mutmut to the packages of this environment for the time of the run.
+ever is noticed; one that does the same as the code (`EQUIVALENT`) does not count. `uv` adds mutmut to the packages of
+this environment for the time of the run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ NOTHING = "no.such.mutant"
 
 SURVIVED = frozenset({"survived", "no tests"})
 NOTICED = frozenset({"killed", "timeout", "segfault", "caught by type check"})
+
+EQUIVALENT = (
+    # Names of HTTP headers have no case (RFC 9110, 5.1).
+    (re.compile(r'(?i)"(?:if-match|host|range|content-range|content-type|etag)"'), lambda found: found[0].casefold()),
+    # Says something on machines in FIPS mode alone.
+    (re.compile(r"usedforsecurity=\w+"), lambda _found: ""),
+    # mutmut's XX become two more of the characters to strip, and no ETag ends with one.
+    (re.compile(r"""\.strip\('(?:XX)?"(?:XX)?'\)"""), lambda _found: ""),
+)
+"""Changes that no test can notice: a part of a line, and what makes it the same before and after them."""
 
 _RESULT = re.compile(r"^\s*(?P<mutant>\S+__mutmut_\d+): (?P<status>[a-z ]+)$")
 
@@ -115,9 +126,7 @@ def measure(group: Group, folder: Path, *, count: int, seed: int, jobs: int) -> 
     Raises:
         SystemExit: If the tests fail without a fault, with what mutmut printed.
     """
-    for path in _tracked_at_the_top():
-        copy = shutil.copytree if path.is_dir() else shutil.copy2
-        copy(path, folder / path.name)
+    copy_repository(folder)
     with (folder / "pyproject.toml").open("a") as project:
         project.write("\n" + settings(group))
     said = _mutmut(folder, "run", NOTHING)
@@ -131,10 +140,30 @@ def measure(group: Group, folder: Path, *, count: int, seed: int, jobs: int) -> 
     return {mutant: found[mutant] for mutant in chosen}
 
 
+def copy_repository(folder: Path) -> None:
+    """Copy what belongs to the repository into a folder that is there."""
+    for path in _tracked_at_the_top():
+        copy = shutil.copytree if path.is_dir() else shutil.copy2
+        copy(path, folder / path.name)
+
+
 def changes(folder: Path, mutant: str) -> str:
     """The lines that a mutant changes."""
     lines = _mutmut(folder, "show", mutant).splitlines()
     return "\n".join(f"    {line}" for line in lines if re.match(r"[+-](?![+-]{2} )", line))
+
+
+def is_equivalent(lines: str) -> bool:
+    """Whether a change does the same as what it replaces.
+
+    Args:
+        lines: The lines that it removes and adds, as `changes` returns them.
+    """
+    signs = {"-": "", "+": ""}
+    for line in lines.splitlines():
+        signs[line.strip()[0]] += line.strip()[1:]
+    before, after = signs["-"], signs["+"]
+    return any(part.sub(same, before) == part.sub(same, after) for part, same in EQUIVALENT)
 
 
 def _mutmut(folder: Path, *words: str) -> str:
@@ -177,9 +206,12 @@ def main(argv: list[str] | None = None) -> int:
         group = GROUPS[name]
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
             found = measure(group, Path(folder), count=options.count, seed=options.seed, jobs=options.jobs)
-            survivors = [mutant for mutant, status in found.items() if status in SURVIVED]
-            for mutant in survivors:
-                print(f"survived ({found[mutant]}): {mutant}\n{changes(Path(folder), mutant)}")
+            for mutant in [mutant for mutant, status in found.items() if status in SURVIVED]:
+                lines = changes(Path(folder), mutant)
+                if is_equivalent(lines):
+                    del found[mutant]
+                else:
+                    print(f"survived ({found[mutant]}): {mutant}\n{lines}")
         noticed = sum(status in NOTICED for status in found.values())
         share = noticed / len(found)
         is_below |= share < group.floor

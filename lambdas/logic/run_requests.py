@@ -128,7 +128,7 @@ def identity_of(request: Request) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
-def is_answered_by(upload: Upload, run: KnownExecution | None) -> bool:
+def is_answered_by(upload: Upload, run: KnownExecution) -> bool:
     """Whether an upload needs no answer although it starts no run: its run goes on, or went on when it was made.
 
     Events are delivered more than once, and may come late: the one that has started a run may come again after its end.
@@ -136,9 +136,9 @@ def is_answered_by(upload: Upload, run: KnownExecution | None) -> bool:
 
     Args:
         upload: The upload of a spec.
-        run: The execution of exactly this spec; None if Step Functions does not know it any more.
+        run: The execution of exactly this spec.
     """
-    if run is None or run.ended_at is None:
+    if run.ended_at is None:
         return True
     return upload.uploaded_at is not None and upload.uploaded_at < run.ended_at.replace(microsecond=0)
 

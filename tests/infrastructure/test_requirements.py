@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import yaml
 
 from requirements.resolve import COMPILED, OLDEST_PYTHON, resolve, resolve_cached
 
@@ -94,6 +95,23 @@ def test_everything_that_is_installed_is_audited() -> None:
     asked = subprocess.run(["make", "-n", "audit"], capture_output=True, text=True, check=True).stdout
     audited = re.findall(r"--requirement (\S+)", asked)
     assert sorted(audited) == sorted(compiled.output for compiled in COMPILED if compiled.hashes)
+
+
+def test_updates_are_proposed_wherever_something_is_pinned() -> None:
+    updates = yaml.safe_load(Path(".github/dependabot.yml").read_text())["updates"]
+    asked = {update["package-ecosystem"]: update.get("directories", [update.get("directory")]) for update in updates}
+    folders = {f"/{Path(compiled.output).parent}".replace("/.", "/") for compiled in COMPILED}
+    assert set(asked["pip"]) == folders
+    assert asked["npm"] == ["/"]
+    assert Path("package-lock.json").exists()
+    assert asked["github-actions"] == ["/"]
+
+
+def test_a_recipe_names_no_base_that_dependabot_could_update() -> None:
+    recipes = list(Path().glob("trainer/images/*.Dockerfile"))
+    assert recipes
+    for recipe in recipes:
+        assert re.findall(r"^FROM (.+)$", recipe.read_text(), re.MULTILINE) == ["${BASE}"]
 
 
 def test_actions_are_named_by_commit() -> None:

@@ -8,27 +8,21 @@ import json
 import os
 import random
 import signal
-import ssl
 import subprocess
 import sys
 import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.unit.trainer.conftest import make_archive
-from tests.unit.trainer.staging.object_server import ObjectServer, Read, serving
+from tests.unit.trainer.staging.object_server import ObjectServer, Read, certificate, serving
 
 MIB = 2**20
 FILES = {f"corpus/{name}.bin": random.Random(name).randbytes(3 * MIB) for name in "abcdefghijkl"}
@@ -282,32 +276,6 @@ def test_a_certificate_without_a_known_authority_is_refused(tmp_path: Path) -> N
     assert process.returncode == 2
     assert "DatasetNotFound" in said
     assert "certificate" in said
-
-
-def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    chain, private = folder / "server.pem", folder / "server.key"
-    chain.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(chain, private)
-    return chain, context
 
 
 def plain_archive(path: Path) -> None:

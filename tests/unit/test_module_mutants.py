@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from tests.module_mutants import GROUPS, REPOSITORY, Group, sample, settings, statuses
+from tests.module_mutants import GROUPS, REPOSITORY, Group, is_equivalent, sample, settings, statuses
 
 
 def test_each_mutant_has_a_status() -> None:
@@ -39,3 +39,24 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
     named = [*section["source_paths"], *section["also_copy"], *group.tests, *group.left_out]
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
     assert group.package not in section["also_copy"], "the copy would replace the faults"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "equivalent"),
+    [
+        ('headers.append(("If-Match", etag))', 'headers.append(("if-match", etag))', True),
+        ('headers.append(("If-Match", etag))', 'headers.append(("XXIf-MatchXX", etag))', False),
+        ('headers.append(("If-Match", etag))', 'headers.append(("If-Match", None))', False),
+        ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(name, usedforsecurity=None)", True),
+        ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(name, )", True),
+        ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(usedforsecurity=False)", False),
+        ("etag = said.strip('\"')", "etag = said.strip('XX\"XX')", True),
+        ("etag = said.strip('\"')", "etag = said.strip(None)", False),
+        ('name = "Error"', 'name = "error"', False),
+        ('("Range", "bytes=0-0")', '("Range", "BYTES=0-0")', False),
+    ],
+)
+def test_a_change_that_does_the_same_does_not_count_and_any_other_does(
+    before: str, after: str, equivalent: bool
+) -> None:
+    assert is_equivalent(f"    -    {before}\n    +    {after}") is equivalent

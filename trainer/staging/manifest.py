@@ -46,7 +46,7 @@ def read(url: str, *, unsigned: bool, region: str | None) -> Mapping[str, str]:
             raise DatasetInvalid(f"{url} has {answer['ContentLength']} bytes, so it is no manifest; correct the URL.")
         text = answer["Body"].read().decode(errors="replace")
     except ClientError as error:
-        raise DatasetNotFound(refusal(location, error.response.get("Error", {}).get("Code", ""))) from error
+        raise DatasetNotFound(refusal(location, error.response["Error"]["Code"])) from error
     except BotoCoreError as error:
         raise DatasetNotFound(f"{url} cannot be read ({error}); check endpoint and credentials.") from error
     return parse(text, url=url)

@@ -113,7 +113,7 @@ def _archive(client: S3Client, location: S3Url, addresses: str) -> RemoteFile:
         answer = client.get_object(Bucket=location.bucket, Key=location.key, Range="bytes=0-0")
         answer["Body"].close()
     except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
+        code = error.response["Error"]["Code"]
         if code in ("InvalidRange", "416"):
             raise DatasetInvalid(f"The archive {location} is empty, so it is truncated or no tar archive.") from error
         raise DatasetNotFound(refusal(location, code)) from error
@@ -140,7 +140,7 @@ def objects_below(client: S3Client, prefix: S3Url, addresses: str) -> tuple[Remo
     try:
         files = tuple(_listed(client, prefix, addresses))
     except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
+        code = error.response["Error"]["Code"]
         raise DatasetNotFound(refusal(prefix, code, action="s3:ListBucket")) from error
     except BotoCoreError as error:
         raise DatasetNotFound(f"{prefix} cannot be listed ({error}); check endpoint and credentials.") from error

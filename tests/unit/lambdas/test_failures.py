@@ -20,6 +20,7 @@ from trainflow.errors import (
     DeviceFailed,
     ImageUnavailable,
     JobEvicted,
+    NodeLost,
     ScriptFailed,
     StorageUnavailable,
     WorkerFailed,
@@ -178,6 +179,33 @@ def test_a_disrupted_pod_and_a_file_system_out_of_reach_have_names_of_their_own(
     assert type(failure(TRAINING, FAILED, [drained], last_step=None)) is JobEvicted
     lustre = FailedPod(WorkerPod(name="a", exit_code=1), ("OSError: [Errno 108] Cannot send after transport endpoint",))
     assert type(failure(TRAINING, FAILED, [lustre], last_step=None)) is StorageUnavailable
+
+
+def test_what_the_cluster_says_of_a_job_beats_the_end_of_a_pod_and_not_what_it_says_of_the_pod() -> None:
+    """A pod's condition names its node; the job's is less exact."""
+    status = JobStatus(phase=None, failure_reason="NodeLost", failure_message="lost node 'n1' (NodeDown)")
+    ended = FailedPod(WorkerPod(name="a-0", node="n0", exit_code=1), ("ValueError: no flux",))
+    drained = FailedPod(WorkerPod(name="a-1", node="n1", exit_code=143, reason="EvictionByEvictionAPI"))
+    by_job = failure(TRAINING, status, [ended], last_step=7)
+    assert type(by_job) is NodeLost
+    assert str(by_job) == f"The job '{TRAINING.name}' lost node 'n1' (NodeDown)."
+    by_pod = failure(TRAINING, status, [ended, drained], last_step=7)
+    assert type(by_pod) is JobEvicted
+    assert "Pod 'a-1' on node 'n1'" in str(by_pod)
+
+
+def test_only_the_cluster_says_that_a_job_ran_longer_than_its_limit() -> None:
+    """A program may use the name for a time limit of its own, and is quoted then."""
+    named = json.dumps({"error": "JobDeadlineExceeded", "message": "my own limit of 5 s has passed"})
+    error = failure(TRAINING, FAILED, [FailedPod(WorkerPod(name="a-0", exit_code=1, message=named))], last_step=7)
+    assert "my own limit of 5 s has passed" in str(error)
+    assert "limits.max_duration_hours" not in str(error)
+
+
+def test_a_job_without_a_message_fails_with_its_reason() -> None:
+    status = JobStatus(phase=None, failure_reason="BackoffLimitExceeded")
+    error = failure(TRAINING, status, [], last_step=None)
+    assert (type(error), str(error)) == (WorkerFailed, f"The job '{TRAINING.name}' failed: BackoffLimitExceeded.")
 
 
 def test_a_gang_whose_image_cannot_be_pulled_is_not_submitted_again() -> None:

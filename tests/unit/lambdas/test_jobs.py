@@ -94,9 +94,8 @@ def test_an_elastic_gang_meets_at_worker_0_and_rank_0_announces_itself() -> None
     training = job_of(run_on("pytorchjob", num_nodes=4, elastic=True), Stage.TRAINING, 1, artifacts_url="s3://a/x/")
     name = training.ref.name
     command = " ".join(training.command)
-    assert (
-        f"--nnodes 1:4 --rdzv_backend c10d --rdzv_endpoint {name}-worker-0:{training.port} --rdzv_id {name}" in command
-    )
+    store = f"--rdzv_endpoint {name}-worker-0:{training.port} --rdzv_id {name}"
+    assert f"--nnodes 1:4 --rdzv_backend c10d {store} --max_restarts 3" in command
     assert "/trainflow/helpers announce -m trainer.pretrain" in command
     assert training.environment["TRAINFLOW_RANK0_URL"] == f"s3://a/x/rank0/{name}"
     assert (training.ref.elastic, training.ref.gang_size, training.ref.num_nodes) == (True, 1, 4)

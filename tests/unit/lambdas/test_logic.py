@@ -170,7 +170,7 @@ def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
     message = json.dumps({"error": "DatasetInvalid", "message": "shard 3 lacks 'input_mask'"})
     error = failed(FAILED, [pod(message=message)], last_step=None)
     assert isinstance(error, DatasetInvalid)
-    assert "shard 3 lacks 'input_mask'" in str(error)
+    assert str(error) == "shard 3 lacks 'input_mask' (pod 'bert-1-x7k2p' on node 'n1')"
 
 
 def test_an_error_with_an_unknown_name_is_reported_in_the_programs_words() -> None:

@@ -167,6 +167,14 @@ def test_a_cursor_is_behind_if_steps_or_reports_of_steps_have_been_published_sin
     assert is_behind(MetricsCursor(), MetricsCursor(last_step=0))
 
 
+def test_steps_that_have_been_published_are_replays_and_new_ones_are_none() -> None:
+    batch = Batch(steps=[step_of(4), step_of(5)])
+    assert batch.behind(MetricsCursor(last_step=3)) == batch
+    again = batch.behind(MetricsCursor(last_step=4))
+    assert ([step.step for step in again.steps], again.has_replays) == ([5], True)
+    assert replace(batch, has_replays=True).behind(MetricsCursor(last_step=3)).has_replays, "of lines before these"
+
+
 def test_a_run_that_an_earlier_version_has_read_goes_on_with_trainflows_lines_and_a_new_one_with_any() -> None:
     lines = [LogLine(logged_at=NOW, text=json.dumps({"step": 3, "loss": 1.5}))]
     assert [step.step for step in next_batch(lines, MetricsCursor()).steps] == [3]

@@ -93,6 +93,15 @@ def in_pod(run: Run = RUN, *, data_bytes: int | Unknown = 0, etag: str | None = 
     return list(of_probe(run, dataclasses.replace(PROBED, **seen), data))
 
 
+def test_what_the_probe_finds_of_the_program_is_told_by_the_field_that_can_mend_it() -> None:
+    found = problems(in_pod(program="no module\n  named x", arguments="unknown: --lr", continues="no checkpoint in a"))
+    assert found == [
+        "workload.module: no module named x",
+        "workload.arguments: unknown: --lr",
+        "resume_from: no checkpoint in a",
+    ]
+
+
 def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
     assert [*in_cluster(), *in_account(), *in_pod()] == []
 
@@ -215,6 +224,15 @@ def test_a_gang_beyond_its_node_group_and_its_quota_has_two_problems() -> None:
     assert sentences[0].startswith("compute.num_nodes is 2, but the node group")
     assert "2 x trn1.32xlarge take 256 vCPUs, but the quota" in sentences[1]
     assert "(L-2C3B7624) allows 128" in sentences[1]
+
+
+def test_a_gang_that_waits_for_others_to_release_their_nodes_is_told_how_long() -> None:
+    busy = dataclasses.replace(QUOTA, limit=384.0, in_use=256.0)
+    assert noted(in_account(dataclasses.replace(NODEGROUP, desired=0), quota=busy)) == [
+        "compute.num_nodes: 2 x trn1.32xlarge take 256 vCPUs and the quota "
+        f"'{QUOTA.name}' (L-2C3B7624) allows 384, of which 256 were in use some minutes ago; the run waits up to "
+        "limits.capacity_timeout_minutes for them."
+    ]
 
 
 @given(
@@ -695,4 +713,9 @@ def test_an_archive_that_nothing_vouches_for_is_a_note_and_no_problem(
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     answer = call(run)
     assert answer["finished"]
-    assert ("is not verifiable, because S3 keeps no checksum of it" in "".join(answer["notes"])) is not is_verifiable
+    note = (
+        f"dataset.url: {dataset['url']} is not verifiable, because S3 keeps no checksum of it: damaged bytes would not "
+        "be noticed; give dataset.sha256 or dataset.manifest_url, or upload it again with a checksum."
+    )
+    assert (note in answer["notes"]) is not is_verifiable
+    assert ("is not verifiable" in "".join(answer["notes"])) is not is_verifiable

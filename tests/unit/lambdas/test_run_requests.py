@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -16,11 +17,14 @@ from lambdas.logic.run_requests import (
     Upload,
     execution_of_schedule,
     execution_of_upload,
+    is_answered_by,
     parse_request,
 )
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
+from trainflow.models.leftovers import Execution as KnownExecution
 from trainflow.models.run import run_id_for
+from trainflow.models.run_status import RunStatus
 from trainflow.models.spec_document import MAX_BYTES
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -72,6 +76,28 @@ def test_any_other_message_is_refused_and_nothing_worse(body: str) -> None:
     with pytest.raises(RunRequestInvalid) as refused:
         parse_request(body)
     assert str(refused.value) == "A message is neither S3's event of an upload nor one of a schedule's."
+
+
+ENDED_AT = datetime(2026, 11, 21, 12, 0, 7, 654_000, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("ended_at", "uploaded_at", "answered"),
+    [
+        (None, ENDED_AT, True),
+        (ENDED_AT, None, False),
+        (ENDED_AT, ENDED_AT.replace(second=6, microsecond=0), True),
+        (ENDED_AT, ENDED_AT.replace(microsecond=0), False),
+        (ENDED_AT, ENDED_AT.replace(second=8, microsecond=0), False),
+    ],
+    ids=["its run goes on", "of an unknown time", "before the end", "in the second of the end", "after the end"],
+)
+def test_an_upload_is_answered_by_a_run_that_had_not_ended_when_it_was_made(
+    ended_at: datetime | None, uploaded_at: datetime | None, answered: bool
+) -> None:
+    made = Upload(bucket="data", key="runs/bert.yaml", version_id=None, uploaded_at=uploaded_at)
+    status = RunStatus.SUCCEEDED if ended_at else RunStatus.RUNNING
+    assert is_answered_by(made, KnownExecution(status=status, ended_at=ended_at)) is answered
 
 
 def test_a_run_is_named_after_its_spec_and_takes_it_as_it_was_written() -> None:

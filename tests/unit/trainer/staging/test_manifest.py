@@ -44,5 +44,6 @@ def test_a_manifest_that_is_not_there_is_named(server: ObjectServer) -> None:
 
 
 def test_a_file_that_the_manifest_names_and_the_data_set_lacks_is_named() -> None:
-    with pytest.raises(DatasetInvalid, match=r"does not hold 'a'.*\(2 such files"):
+    advice = "upload it, or correct the manifest"
+    with pytest.raises(DatasetInvalid, match=rf"does not hold 'a'.*\(2 such files\); {advice}\.$"):
         manifest.require_all({"a": SUM, "b": SUM, "c": SUM}, {"c"}, url="s3://b/a.tar")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -10,7 +13,7 @@ import pytest
 from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
-from tests.unit.trainer.staging.object_server import ObjectServer
+from tests.unit.trainer.staging.object_server import ObjectServer, Read, certificate, serving
 from trainer.runtime import s3
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import source
@@ -84,6 +87,65 @@ def test_an_address_on_the_web_that_is_not_encrypted_is_refused_with_where_it_le
     file = source.RemoteFile(name="a.tar", url=url, address=url, size=0, etag=None)
     with pytest.raises(DatasetNotFound, match=f"leads to {url}, which is not encrypted"):
         source.resolved(file)
+
+
+@pytest.fixture
+def secure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """A server on the web, whose certificate is known."""
+    bundle, tls = certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+    with serving(ObjectServer(), tls=tls) as started:
+        yield started
+
+
+def on_the_web(server: ObjectServer, name: str) -> source.RemoteFile:
+    url = f"{server.url}/datasets/{name}"
+    return source.RemoteFile(name=name, url=url, address=url, size=0, etag=None)
+
+
+def test_an_archive_on_the_web_is_read_where_its_redirects_lead(secure: ObjectServer) -> None:
+    secure.objects["mirror/a.tar"] = b"1234"
+    secure.redirects["a.tar"] = f"{secure.url}/datasets/mirror/a.tar?signature=1"
+    found = source.resolved(on_the_web(secure, "a.tar"))
+    assert (found.url, found.address) == (f"{secure.url}/datasets/a.tar", secure.redirects["a.tar"])
+    assert (found.size, found.etag) == (4, secure.etag("mirror/a.tar"))
+
+
+@pytest.mark.parametrize(
+    ("etag", "kept"), [('"1"', '"1"'), ('W/"1"', None), (None, None)], ids=["strong", "weak", "none"]
+)
+def test_only_a_strong_etag_is_asked_for_again(secure: ObjectServer, etag: str | None, kept: str | None) -> None:
+    """A weak one matches no range: every read of the archive would be refused."""
+
+    def answer(_read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        handler.send_response(206)
+        for name, value in {"ETag": etag, "Content-Range": "bytes 0-0/4", "Content-Length": "1"}.items():
+            if value is not None:
+                handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(b"1")
+        return True
+
+    secure.objects["a.tar"] = b"1234"
+    secure.misbehave = answer
+    assert source.resolved(on_the_web(secure, "a.tar")).etag == kept
+
+
+def test_an_archive_that_the_web_does_not_have_or_gives_whole_only_is_named(secure: ObjectServer) -> None:
+    with pytest.raises(DatasetNotFound, match=r"a\.tar cannot be read: its server answers 404; correct the URL\.$"):
+        source.resolved(on_the_web(secure, "a.tar"))
+
+    def whole(_read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "4")
+        handler.end_headers()
+        handler.wfile.write(b"1234")
+        return True
+
+    secure.objects["a.tar"] = b"1234"
+    secure.misbehave = whole
+    with pytest.raises(DatasetNotFound, match="does not answer ranged reads; copy the archive into a bucket"):
+        source.resolved(on_the_web(secure, "a.tar"))
 
 
 def test_a_bucket_of_another_region_is_read_and_signed_for_there(monkeypatch: pytest.MonkeyPatch) -> None:
