@@ -10,7 +10,7 @@ import pytest
 from local.twin import Twin
 from tests.integration.commands import OTHERS, until
 from tests.integration.test_resume import LAST_STEP, SPEC, write_project
-from trainflow.client import Client, deployment, this_machine
+from trainflow.client import Client, connect, this_machine
 from trainflow.client.place import LOCAL, RunNotFound
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run_status import RunStatus
@@ -28,7 +28,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     for name, value in {**account.aws.client_environment, "XDG_CONFIG_HOME": str(tmp_path)}.items():
         assert name.startswith((*OTHERS, "XDG_"))
         monkeypatch.setenv(name, value)
-    return deployment()
+    return connect()
 
 
 @pytest.mark.slow

@@ -107,7 +107,10 @@ def assert_links_lead_somewhere(twin: Twin, message: str) -> None:
     s3, stepfunctions = twin.client("s3"), twin.client("stepfunctions")
     for url in urls:
         bucket, _, key = url.removeprefix("s3://").partition("/")
-        assert s3.head_object(Bucket=bucket, Key=key)["ContentLength"] > 0, url
+        if url.endswith("/"):
+            assert s3.list_objects_v2(Bucket=bucket, Prefix=key)["KeyCount"] > 0, url
+        else:
+            assert s3.head_object(Bucket=bucket, Key=key)["ContentLength"] > 0, url
     for page in pages:
         split = urlsplit(page)
         if split.path.startswith("/s3/object/"):

@@ -1,6 +1,6 @@
 """Runs seen from outside: where they execute, how they are observed, and what is written of them. No terminal here.
 
-For programs, `deployment` and `this_machine` open a place; see `trainflow.client.handles`.
+For programs, `connect` opens a deployment and `this_machine` the runs of this machine; see `trainflow.client.handles`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trainflow.client.handles import Client, Run, deployment, this_machine
+    from trainflow.client.handles import Client, Run, connect, this_machine
 
-__all__ = ["Client", "Run", "deployment", "this_machine"]
+__all__ = ["Client", "Run", "connect", "this_machine"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """Runs for programs: a place, whose runs are objects that can be asked and told.
 
-    from trainflow.client import deployment
+    from trainflow.client import connect
 
-    run = deployment("mine").start("spec.yaml")
+    run = connect("mine").start("spec.yaml")
     for line in run.logs(follow=True):
         print(line)
     print(run.status().loss, run.wait().error)
@@ -174,7 +174,7 @@ class Run:
         return copies
 
 
-def deployment(name: str | None = None) -> Client:
+def connect(name: str | None = None) -> Client:
     """The runs of a deployment, by boto3's credentials.
 
     Args:
