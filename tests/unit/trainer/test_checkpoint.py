@@ -246,6 +246,19 @@ def test_what_was_restored_has_left_the_file(tmp_path: Path, optimizer: str) -> 
     assert torch.equal(restored.state_dict()["state"][0]["exp_avg"], made.state_dict()["state"][0]["exp_avg"])
 
 
+def test_what_an_optimizer_keeps_beside_tensors_is_restored_as_it_was(tmp_path: Path) -> None:
+    """As some count their steps in plain numbers."""
+    model, again = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    made, restored = (torch.optim.SGD(each.parameters(), momentum=0.9) for each in (model, again))
+    model(torch.ones(3)).sum().backward()
+    made.step()
+    made.state[model.bias]["num_skipped"] = 3
+    content = {"model": model.state_dict(), "optimizer": made.state_dict()}
+    checkpoint.restore(checkpoint.write(tmp_path, content, Progress(step=1), TRAINING), again, restored)
+    assert restored.state[again.bias]["num_skipped"] == 3
+    assert torch.equal(restored.state[again.bias]["momentum_buffer"], made.state[model.bias]["momentum_buffer"])
+
+
 def test_a_change_of_the_optimizers_settings_takes_effect(tmp_path: Path) -> None:
     model = torch.nn.Linear(3, 2)
     before, after = (torch.optim.AdamW(model.parameters(), weight_decay=decay) for decay in (0.01, 0.5))
