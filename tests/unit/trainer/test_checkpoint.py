@@ -121,6 +121,21 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training() -> None:
             writer.wait()
 
 
+def test_the_newest_checkpoint_is_the_last_one_that_was_written(tmp_path: Path) -> None:
+    def write(content: Any, progress: Progress) -> CheckpointFile | None:
+        return checkpoint.write(tmp_path, content, progress, TRAINING)
+
+    names = []
+    with CheckpointWriter(write, CpuDevice()) as writer:
+        for step in (1, 2):
+            writer.submit(state(), Progress(step=step))
+            writer.wait()
+            writer.prepare(state())  # writes none
+            writer.wait()
+            names += [writer.newest.path.name] if writer.newest is not None else []
+    assert names == ["step-00000001.pt", "step-00000002.pt"]
+
+
 def test_a_checkpoint_is_read_back(tmp_path: Path) -> None:
     progress = Progress(step=5, samples_seen=50, first_loss=9.0, last_loss=8.0)
     written = checkpoint.write(tmp_path, state(3.0), progress, TRAINING)
