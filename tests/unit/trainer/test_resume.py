@@ -117,6 +117,13 @@ def test_a_file_is_complete_when_its_last_byte_is_there(name: str, tmp_path: Pat
         assert not complete(path), length
 
 
+def test_a_file_without_tensors_is_complete(tmp_path: Path) -> None:
+    save_file({}, path := tmp_path / "model.safetensors")
+    assert complete(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not complete(path)
+
+
 def test_a_folder_is_complete_when_all_its_files_are(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-5"
     folder.mkdir()
