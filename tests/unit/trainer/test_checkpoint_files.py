@@ -189,6 +189,9 @@ def test_records_of_earlier_versions_are_understood(tmp_path: Path) -> None:
         "precision": "float32",
         "data_order": 1,
     }
+    told = {"optimizer": "lamb", "precision": "bfloat16"}
+    (tmp_path / "old.json").write_text(json.dumps(earlier | told | {"bytes": 1, "sha256": ""}))
+    assert Record.read(tmp_path / "old.json").settings == {"seed": 7, **told, "data_order": 1}
 
 
 def kept(folder: Path) -> list[int]:
