@@ -94,9 +94,10 @@ test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an 
 	$(TRN1_TESTS) tests/xla
 	$(TRN1_TESTS) tests/unit/trainer $(PROGRAMS) --ignore tests/unit/trainer/test_trainer_benchmarks.py
 
-mutants: $(INSTALLED) ## Whether the tests notice small faults in the state machines and in Python modules
+mutants: $(INSTALLED) ## Whether the tests notice small faults in the state machines, Python modules and stacks
 	$(BIN)/python -m tests.mutants
 	$(BIN)/python -m tests.module_mutants
+	$(BIN)/python -m tests.stack_mutants
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json

@@ -35,6 +35,8 @@ EQUIVALENT = (
     (re.compile(r'(?i)"(?:if-match|host|range|content-range|content-type|etag)"'), lambda found: found[0].casefold()),
     # Says something on machines in FIPS mode alone.
     (re.compile(r"usedforsecurity=\w+"), lambda _found: ""),
+    # The default since torch 2.6; the trainer runs on 2.9 and newer.
+    (re.compile(r", weights_only=True"), lambda _found: ""),
     # mutmut's XX become two more of the characters to strip, and no ETag ends with one.
     (re.compile(r"""\.strip\('(?:XX)?"(?:XX)?'\)"""), lambda _found: ""),
 )
@@ -66,7 +68,7 @@ GROUPS: Mapping[str, Group] = {
         left_out=("tests/unit/protocol/test_imports.py", "tests/unit/protocol/test_variables.py"),
         floor=0.9,
     ),
-    "logic": Group(package="lambdas", modules=("lambdas/logic/*.py",), tests=("tests/unit/lambdas",), floor=0.85),
+    "logic": Group(package="lambdas", modules=("lambdas/logic/*.py",), tests=("tests/unit/lambdas",), floor=0.88),
     "backends": Group(package="lambdas", modules=("lambdas/backends/*.py",), tests=("tests/unit/lambdas",), floor=0.8),
     "checkpoints": Group(
         package="trainer",
@@ -75,13 +77,13 @@ GROUPS: Mapping[str, Group] = {
             f"tests/unit/trainer/test_{subject}.py"
             for subject in ("checkpoint", "checkpoint_files", "fingerprint", "host_copy", "resume")
         ),
-        floor=0.8,
+        floor=0.85,
     ),
     "staging": Group(
         package="trainer",
         modules=("trainer/staging/*.py",),
         tests=("tests/unit/trainer/staging", "tests/unit/trainer/test_stage.py"),
-        floor=0.8,
+        floor=0.85,
     ),
 }
 

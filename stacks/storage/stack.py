@@ -69,11 +69,6 @@ class StorageStack(cdk.Stack):
     def _keeps_buckets(self) -> bool:
         return self._configuration.production or self._configuration.storage.buckets_on_destroy == "retain"
 
-    @property
-    def _keeps_key(self) -> bool:
-        lustre = self._configuration.storage.lustre
-        return self._keeps_buckets or (lustre is not None and lustre.on_destroy == "retain")
-
     def _make_key(self) -> kms.Key:
         key = kms.Key(
             self,
@@ -81,7 +76,8 @@ class StorageStack(cdk.Stack):
             alias=f"{self._configuration.name}-storage",
             description="Trainflow: data, artifacts and the shared file system",
             enable_key_rotation=True,
-            removal_policy=_policy(keep=self._keeps_key),
+            # A file system that stays is linked to buckets that stay; the configuration allows nothing else.
+            removal_policy=_policy(keep=self._keeps_buckets),
         )
         key.add_to_resource_policy(self._fsx_through_s3())
         let_logs_use(key, (f"{self._configuration.name}-*", f"{self._log_group_prefix}*"))

@@ -52,6 +52,8 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
         ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(usedforsecurity=False)", False),
         ("etag = said.strip('\"')", "etag = said.strip('XX\"XX')", True),
         ("etag = said.strip('\"')", "etag = said.strip(None)", False),
+        ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, mmap=True)", True),
+        ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, weights_only=False, mmap=True)", False),
         ('name = "Error"', 'name = "error"', False),
         ('("Range", "bytes=0-0")', '("Range", "BYTES=0-0")', False),
     ],

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from trainer.runtime.errors import CheckpointInvalid, StorageFailed
 from trainer.runtime.files import written_whole
@@ -75,8 +75,9 @@ class PassedOver:
     """A checkpoint that a training cannot resume from."""
 
     path: Path
-    kind: Literal["unfinished", "damaged", "foreign"]
     reason: str
+    was_whole: bool = True
+    """Whether it has ever been complete; a new training may write over one that was not."""
 
 
 def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe: dict[str, Any]) -> CheckpointFile:
@@ -129,7 +130,7 @@ def newest_to_resume(
             overwrite them.
     """
     found, passed_over = _look_through(output_dir, say, misfit)
-    lost = [f"{other.path.name}: {other.reason}" for other in passed_over if other.kind != "unfinished"]
+    lost = [f"{other.path.name}: {other.reason}" for other in passed_over if other.was_whole]
     if found is None and lost:
         raise CheckpointInvalid(
             f"No checkpoint in {output_dir / FOLDER} can be resumed from ({'; '.join(lost)}); bring back what is "
@@ -202,18 +203,18 @@ def _verified(path: Path, misfit: Callable[[Record], str | None]) -> CheckpointF
     try:
         record = Record.read(path.with_suffix(".json"))
     except FileNotFoundError:
-        return PassedOver(path, "unfinished", "it has no record beside it, so writing it was interrupted")
+        return PassedOver(path, "it has no record beside it, so writing it was interrupted", was_whole=False)
     except (ValueError, TypeError) as error:
-        return PassedOver(path, "damaged", f"its record cannot be read ({error})")
+        return PassedOver(path, f"its record cannot be read ({error})")
     if not path.exists():
-        return PassedOver(path, "damaged", "its record is there and the file is not")
+        return PassedOver(path, "its record is there and the file is not")
     if path.stat().st_size != record.bytes:
-        return PassedOver(path, "damaged", f"it has {path.stat().st_size} bytes and its record says {record.bytes}")
+        return PassedOver(path, f"it has {path.stat().st_size} bytes and its record says {record.bytes}")
     unfit = misfit(record)
     if unfit is not None:
-        return PassedOver(path, "foreign", unfit)
+        return PassedOver(path, unfit)
     if _sha256(path) != record.sha256:
-        return PassedOver(path, "damaged", "its checksum does not match its record")
+        return PassedOver(path, "its checksum does not match its record")
     return CheckpointFile(path, record)
 
 

@@ -202,6 +202,15 @@ def test_only_the_cluster_says_that_a_job_ran_longer_than_its_limit() -> None:
     assert "limits.max_duration_hours" not in str(error)
 
 
+def test_what_a_rule_advises_stands_behind_the_sentence_that_names_the_pod() -> None:
+    advice = "The pod wrote more to its own disk than it may: write to the run's folder, or raise the volume's size."
+    said = "Usage of EmptyDir volume 'spill' exceeds the limit '1Gi'"
+    for words in (said, f"{said}."):
+        pod = WorkerPod(name="a-0", node="n0", exit_code=137, reason="Evicted", message=words)
+        error = failure(TRAINING, FAILED, [FailedPod(pod, (words,))], last_step=None)
+        assert str(error) == f"Pod 'a-0' on node 'n0' ended with exit code 137 (Evicted): {said}. {advice}"
+
+
 def test_a_job_without_a_message_fails_with_its_reason() -> None:
     status = JobStatus(phase=None, failure_reason="BackoffLimitExceeded")
     error = failure(TRAINING, status, [], last_step=None)

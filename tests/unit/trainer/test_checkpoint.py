@@ -121,6 +121,21 @@ def test_a_checkpoint_that_could_not_be_written_stops_the_training() -> None:
             writer.wait()
 
 
+def test_the_newest_checkpoint_is_the_last_one_that_was_written(tmp_path: Path) -> None:
+    def write(content: Any, progress: Progress) -> CheckpointFile | None:
+        return checkpoint.write(tmp_path, content, progress, TRAINING)
+
+    names = []
+    with CheckpointWriter(write, CpuDevice()) as writer:
+        for step in (1, 2):
+            writer.submit(state(), Progress(step=step))
+            writer.wait()
+            writer.prepare(state())  # writes none
+            writer.wait()
+            names += [writer.newest.path.name] if writer.newest is not None else []
+    assert names == ["step-00000001.pt", "step-00000002.pt"]
+
+
 def test_a_checkpoint_is_read_back(tmp_path: Path) -> None:
     progress = Progress(step=5, samples_seen=50, first_loss=9.0, last_loss=8.0)
     written = checkpoint.write(tmp_path, state(3.0), progress, TRAINING)
@@ -244,6 +259,19 @@ def test_what_was_restored_has_left_the_file(tmp_path: Path, optimizer: str) -> 
     assert str(written.path) not in Path("/proc/self/maps").read_text()
     assert torch.equal(again.weight, model.weight)
     assert torch.equal(restored.state_dict()["state"][0]["exp_avg"], made.state_dict()["state"][0]["exp_avg"])
+
+
+def test_what_an_optimizer_keeps_beside_tensors_is_restored_as_it_was(tmp_path: Path) -> None:
+    """As some count their steps in plain numbers."""
+    model, again = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    made, restored = (torch.optim.SGD(each.parameters(), momentum=0.9) for each in (model, again))
+    model(torch.ones(3)).sum().backward()
+    made.step()
+    made.state[model.bias]["num_skipped"] = 3
+    content = {"model": model.state_dict(), "optimizer": made.state_dict()}
+    checkpoint.restore(checkpoint.write(tmp_path, content, Progress(step=1), TRAINING), again, restored)
+    assert restored.state[again.bias]["num_skipped"] == 3
+    assert torch.equal(restored.state[again.bias]["momentum_buffer"], made.state[model.bias]["momentum_buffer"])
 
 
 def test_a_change_of_the_optimizers_settings_takes_effect(tmp_path: Path) -> None:

@@ -189,6 +189,9 @@ def test_records_of_earlier_versions_are_understood(tmp_path: Path) -> None:
         "precision": "float32",
         "data_order": 1,
     }
+    told = {"optimizer": "lamb", "precision": "bfloat16"}
+    (tmp_path / "old.json").write_text(json.dumps(earlier | told | {"bytes": 1, "sha256": ""}))
+    assert Record.read(tmp_path / "old.json").settings == {"seed": 7, **told, "data_order": 1}
 
 
 def kept(folder: Path) -> list[int]:
@@ -230,6 +233,26 @@ def test_the_remains_of_a_killed_write_are_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
         "step-00000001.json",
         "step-00000001.pt",
+    ]
+
+
+def test_what_somebody_else_removes_meanwhile_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (1, 2):
+        write(tmp_path, step)
+    (tmp_path / "checkpoints" / ".step-00000003.pt.k3j2h1").write_bytes(b"half")
+    unlink = Path.unlink
+
+    def unlink_what_is_gone(path: Path, missing_ok: bool = False) -> None:
+        unlink(path)
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", unlink_what_is_gone)
+        checkpoint_files.keep_newest(tmp_path, 1, until=2)
+        checkpoint_files.remove_remains(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-00000002.json",
+        "step-00000002.pt",
     ]
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from trainer.checkpoints import patterns
 from trainer.checkpoints.patterns import find, is_complete
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('TRAINFLOW_CHECKPOINT')]))"
@@ -117,6 +118,13 @@ def test_a_file_is_complete_when_its_last_byte_is_there(name: str, tmp_path: Pat
         assert not complete(path), length
 
 
+def test_a_file_without_tensors_is_complete(tmp_path: Path) -> None:
+    save_file({}, path := tmp_path / "model.safetensors")
+    assert complete(path)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not complete(path)
+
+
 def test_a_folder_is_complete_when_all_its_files_are(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint-5"
     folder.mkdir()
@@ -150,6 +158,20 @@ def test_an_unknown_format_is_complete_once_nothing_has_changed_for_a_while(tmp_
     path.write_bytes(b"123")
     assert not complete(path, age=59)
     assert complete(path, age=60)
+
+
+def test_a_checkpoint_that_is_removed_while_it_is_judged_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = patterns._has_its_end
+
+    def judge_what_is_gone(file: Path) -> bool | None:
+        file.unlink()
+        return judge(file)
+
+    monkeypatch.setattr(patterns, "_has_its_end", judge_what_is_gone)
+    torch.save({}, path := tmp_path / "weights.pt")
+    assert not complete(path)
 
 
 def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
