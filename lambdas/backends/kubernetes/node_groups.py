@@ -183,14 +183,12 @@ def remove_surplus(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_
         for node in _removable(cluster, nodegroups, instance_type, nodegroup):
             if not node.released:
                 cluster.withdraw(node)
-    removed = 0
-    removable = {node.name: node for node in _removable(cluster, nodegroups, instance_type, nodegroup) if node.released}
-    for node in removable.values():
-        removed += node.instance_id is not None and nodegroups.remove(node.instance_id)
-    group = nodegroups.scaling_group(nodegroup)
+    leaving = [node for node in _removable(cluster, nodegroups, instance_type, nodegroup) if node.released]
+    removed = sum(nodegroups.remove(node.instance_id) for node in leaving if node.instance_id is not None)
+    chosen, group = {node.name for node in leaving}, nodegroups.scaling_group(nodegroup)
     for node in cluster.nodes(instance_type):
         # An instance that does not leave, and that the runs need again.
-        if node.released and node.name not in removable and group and node.instance_id in group.in_service:
+        if node.released and node.name not in chosen and group and node.instance_id in group.in_service:
             cluster.give_back(node)
     return removed
 
