@@ -75,25 +75,7 @@ def test_every_task_state_is_covered_by_the_runs_below() -> None:
     assert every - states_of_functions() == {"WatchPrecompile", "WatchTraining"}, "these start executions"
 
 
-SUCCEEDING = {
-    "ValidateRun",
-    "Preflight",
-    "StageData",
-    "AcquireCache",
-    "EnsureCapacity",
-    "SubmitPrecompile",
-    "WatchPrecompile",
-    "CheckCompilation",
-    "SubmitTraining",
-    "WatchTraining",
-    "PollJob",
-    "LocateRank0",
-    "PublishMetrics",
-    "PublishArtifacts",
-    "TearDown",
-    "WriteRecord",
-    "Notify",
-}
+SUCCEEDING = kinds_of_runs()["demo"].states | {"WatchPrecompile", "WatchTraining"}
 """Task states of the demo."""
 FAILING = {
     "DeleteJob",
