@@ -83,7 +83,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     record, failure = _try_to_record(run_id, detail)
     if not _is_noted(row, detail):
         # The message is sent before the row is written, which says that this was done.
-        _notify(table, ended, detail, released, recorded=failure is None)
+        _notify(table, ended, detail, recorded=failure is None)
         error_name = detail.error or ended.status.value
         table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
         # It may have been redriven meanwhile; the event about that found a row that had not ended yet.
@@ -187,14 +187,12 @@ def _release(row: RunRow) -> Released:
     return release_run(backends.connect(row.backend), row.run_id, [row.instance_type, *row.fallback])
 
 
-def _notify(table: RunTable, row: RunRow, detail: Detail, released: Released, *, recorded: bool) -> None:
+def _notify(table: RunTable, row: RunRow, detail: Detail, *, recorded: bool) -> None:
     text = stopped(
         row.run_id,
         row.status,
         arn=detail.execution_arn,
         error_name=detail.error,
-        jobs=len(released.jobs),
-        nodes=released.nodes,
         kept=row.needs_nodes,
         folder=read(ArtifactEnvironment).url_of(row.run_id) if recorded else None,
     )

@@ -18,6 +18,8 @@ MAX_REASON_LENGTH = 2000
 """Longest reason of a refusal in a message: an error about a spec may quote much of it."""
 
 TORN_DOWN = "its jobs are deleted and its nodes released; the clean-up that follows the run's end repeats what failed."
+CLEANED_UP = "its jobs are deleted, and the nodes that no other run needs are released."
+"""No numbers: the call that sends the message may not be the one that deleted the jobs."""
 KEPT = "pods and nodes stay, as the spec's teardown.on_failure asks; they continue to cost money."
 """What a failed run leaves, by its spec."""
 
@@ -255,8 +257,6 @@ def stopped(
     *,
     arn: str,
     error_name: str | None,
-    jobs: int,
-    nodes: int,
     kept: bool,
     folder: str | None,
 ) -> str:
@@ -267,8 +267,6 @@ def stopped(
         status: How it ended.
         arn: ARN of its execution.
         error_name: Name of the error, if Step Functions reported one.
-        jobs: Number of deleted jobs.
-        nodes: Number of released nodes.
         kept: Whether pods and nodes stay.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
     """
@@ -281,7 +279,7 @@ def stopped(
         f"Status: {status}",
         *([f"Error: {error_name}"] if error_name else []),
         f"What happened: {how}.",
-        f"What was done: {KEPT if kept else f'Jobs deleted: {jobs}. Nodes released: {nodes}.'}",
+        f"What was done: {KEPT if kept else CLEANED_UP}",
         f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run_id}.",
     ]
     return "\n".join([*lines, *_logs(run_id, folder), *_links(arn, folder)])

@@ -85,7 +85,7 @@ def test_an_aborted_run_is_torn_down_and_a_message_is_sent(aws: Aws, cluster: Fa
     lines = message.splitlines()
     assert {
         "What happened: the run was stopped.",
-        "What was done: Jobs deleted: 1. Nodes released: 2.",
+        "What was done: its jobs are deleted, and the nodes that no other run needs are released.",
         f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run.run_id}.",
         f"Last lines: s3://artifacts/runs/{run.run_id}/logs/",
         f"Logs: trainflow logs {run.run_id}",
@@ -98,6 +98,15 @@ def test_cleaning_up_twice_sends_one_message(aws: Aws, cluster: FakeKubernetesAp
     clean(run)
     assert clean(run)["deleted_jobs"] == []
     assert len(aws.messages) == 1
+
+
+def test_the_message_is_the_same_when_an_earlier_call_released_everything_and_crashed(
+    aws: Aws, cluster: FakeKubernetesApi
+) -> None:
+    run = running(aws, cluster)
+    tear_down.lambda_handler({"run": run.model_dump(mode="json")}, CONTEXT)
+    assert (clean(run)["deleted_jobs"], cluster.objects) == ([], {})
+    assert "What was done: its jobs are deleted, and the nodes" in aws.messages[0][1]
 
 
 def test_cleaning_up_is_what_tearing_down_is(aws: Aws, cluster: FakeKubernetesApi) -> None:
@@ -140,7 +149,7 @@ def test_a_run_whose_history_was_full_is_torn_down_though_it_could_not_see_to_it
     ((subject, message),) = aws.messages
     assert subject == f"Trainflow: {run.run_id} FAILED"
     assert "Error: States.Runtime\nWhat happened: Step Functions ended the run's execution" in message
-    assert "What was done: Jobs deleted: 1. Nodes released: 2." in message
+    assert "What was done: its jobs are deleted, and the nodes that no other run needs are released." in message
 
 
 def test_such_a_run_keeps_what_its_spec_keeps(aws: Aws, cluster: FakeKubernetesApi) -> None:

@@ -77,7 +77,7 @@ def _of_ends() -> Iterator[tuple[str, str, str]]:
     for what, (status, known) in ends.items():
         subject = messages.subject(RUN.run_id, status, error=known.get("error"))
         yield what, subject, messages.message(status=status, **NAMES, **{**nothing, **known})
-    stopped: dict[str, Any] = {"status": RunStatus.ABORTED, "error_name": None, "jobs": 1, "nodes": 2, "folder": None}
+    stopped: dict[str, Any] = {"status": RunStatus.ABORTED, "error_name": None, "folder": None}
     subject = messages.subject(RUN.run_id, RunStatus.ABORTED)
     yield "a run that was stopped", subject, messages.stopped(**NAMES, **stopped, kept=False)
     named = {**stopped, "error_name": "States.Runtime", "folder": FOLDER}
