@@ -123,6 +123,11 @@ STATES = "arn:aws:iam::123456789012:role/states"
 FROM_US = {"source": ["tests"]}
 
 
+def test_an_invocation_waits_its_turn_and_is_never_repeated_because_it_waited(aws: AwsServer) -> None:
+    config = aws.client("lambda").meta.config
+    assert (config.read_timeout, config.retries["total_max_attempts"]) == (None, 1)
+
+
 def test_a_rule_hands_the_whole_event_to_a_queue(aws: AwsServer, rule: Rule, queue: Queue) -> None:
     rule(FROM_US, {"Arn": queue.arn})
     put_event(aws, n=1)
