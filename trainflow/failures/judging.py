@@ -149,6 +149,8 @@ def _by_condition(table: Table, evidence: Evidence) -> Verdict | None:
     pending = " ".join((evidence.pending_reason or "").lower().split())[:4000]
     if evidence.exit_code is not None:
         pending = ""  # the pod has run
+    elif pending:
+        pending += "\n" + told[-4000:]  # a pod that never ran has no log: these are the cluster's words
     for rule in table.of_kind(Kind.CONDITION):
         by_pod = pod_reason in rule.pod_reasons and (not rule.message or any(x.search(told) for x in rule.message))
         by_pending = bool(pending) and any(expression.search(pending) for expression in rule.pending)

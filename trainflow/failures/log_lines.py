@@ -60,10 +60,10 @@ _LEVEL = re.compile(
 
 _STRONG = re.compile(
     r"^\[?[ef]\d{3,4}[ \]:]|^\[[ef] \S{1,60}\.cpp"
-    r"|nccl warn|libfabric:|<warn>|\bnet/ofi\b|retries (?:exceeded|exhausted)|giving up|retry\(total=0\b"
+    r"|(?:nccl|ccom) warn|libfabric:|<warn>|\bnet/ofi\b|retries (?:exceeded|exhausted)|giving up|retry\(total=0\b"
 )
-"""Lines that look weak and are not: levels E and F of C++ programs; NCCL and libfabric call their errors warnings;
-urllib3 counts its retries down to 0."""
+"""Lines that look weak and are not: levels E and F of C++ programs; NCCL, CCOM and libfabric call their errors
+warnings; urllib3 counts its retries down to 0."""
 
 _STEP = re.compile(
     r"\bloss['\"]? ?[:=]? ?-?\d|\b\d{1,9}/\d{1,9} \[[\d:]{1,12}<[^\]]{0,40}(?:it/s|s/it)"

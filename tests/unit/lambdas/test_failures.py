@@ -109,6 +109,20 @@ def test_a_warning_decides_only_where_nothing_else_does() -> None:
     assert judged(warning).strength is Strength.WEAK
 
 
+def test_what_keeps_a_pod_from_starting_explains_the_deadline_of_its_job() -> None:
+    waited = {"exit_code": None, "job_reason": "DeadlineExceeded"}
+    assert judged(**waited).error.name == "JobDeadlineExceeded"
+    assert judged(**waited, pending_reason="Unschedulable").error.name == "JobDeadlineExceeded"
+    assert judged(**waited, pending_reason="InvalidImageName").error.name == "ImageUnavailable"
+
+
+def test_of_a_pod_that_never_ran_the_clusters_own_words_count() -> None:
+    refused = judged('Error: secret "token" not found', exit_code=None, pending_reason="CreateContainerConfigError")
+    assert refused.error.name == "SecretUnavailable"
+    ran = judged("Failed to pull image: 503", exit_code=1, pending_reason="ErrImagePull")
+    assert ran.error.name == "ScriptFailed"
+
+
 def test_the_source_code_in_a_traceback_is_no_evidence() -> None:
     verdict = judged(
         "Traceback (most recent call last):",
