@@ -5,7 +5,9 @@ Polls the desired sizes in the twin's EKS and starts or stops `python -m kubetwi
 
 from __future__ import annotations
 
+import math
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +21,10 @@ from local.node_times import HEARTBEAT_SECONDS
 
 POLL_SECONDS = 0.2
 """Time between two polls of the desired sizes; a node takes longer than that to start."""
+
+TOGETHER_SECONDS = 3.0
+"""Time between two processes of a group: nodes that are wanted shortly after one another share one. Five hundred runs
+that start at once would start as many otherwise."""
 
 STOP_SECONDS = 15.0
 """Time for a node to end its pods and to leave the cluster."""
@@ -49,6 +55,8 @@ class NodeSettings:
 @dataclass
 class _Group:
     size: int = 0
+    started_at: float = -math.inf
+    """When its newest process was started, by the monotonic clock."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
 
@@ -86,6 +94,9 @@ class Nodegroups:
         for name, (instance_type, desired) in self._desired_sizes().items():
             group = self._groups[name]
             if desired > group.size:
+                if time.monotonic() - group.started_at < TOGETHER_SECONDS:
+                    continue
+                group.started_at = time.monotonic()
                 group.processes.append(self._start_nodes(name, instance_type, range(group.size, desired)))
                 group.size = desired
             elif desired == 0 and group.size:
