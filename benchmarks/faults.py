@@ -22,6 +22,7 @@ wait. Injected are faults alone: runs, valid uploads and polls of a simulation a
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -50,8 +51,9 @@ def run(parts: Sequence[str] = ()) -> Result:
     total = Row()
     for name in parts or PARTS:
         table, seconds, facts = PARTS[name]()
-        for row in table.values():
+        for label, row in table.items():
             total.add(row)
+            print(f"{name}: {label}: {asdict(row)}", file=sys.stderr, flush=True)
         measured[name] = {"rows": {label: asdict(row) for label, row in table.items()}, "seconds": seconds, **facts}
     return Result(
         benchmark="faults",
