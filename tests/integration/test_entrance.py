@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import boto3
 import psutil
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
@@ -158,6 +158,19 @@ def test_a_signed_request_is_of_no_use_for_another(aws: AwsServer) -> None:
     other = CALLER.replace("GetCallerIdentity", "GetSessionToken")
     assert answer(aws, "POST", other, **signed)[0] == 403
     assert answer(aws, "POST", CALLER, "Action=GetSessionToken", **signed)[0] == 403
+
+
+def test_a_signed_request_to_s3_is_of_no_use_for_another_body(aws: AwsServer) -> None:
+    s3, bucket = aws.client("s3"), f"body-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    request = AWSRequest(method="PUT", url=f"{aws.endpoint}/{bucket}/k", data=b"mine")
+    S3SigV4Auth(Credentials(*aws.owner_credentials.values()), "s3", REGION).add_auth(request)
+    signed = {name.replace("-", "_"): value for name, value in request.headers.items()}
+    status, text, _headers = answer(aws, "PUT", f"/{bucket}/k", "other", **signed)
+    assert (status, "<Code>XAmzContentSHA256Mismatch</Code>" in text) == (400, True), text
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+    assert answer(aws, "PUT", f"/{bucket}/k", "mine", **signed)[0] == 200
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"mine"
 
 
 @pytest.mark.parametrize(
