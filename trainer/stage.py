@@ -40,8 +40,8 @@ from trainer.staging.marker import Marker
 from trainer.staging.progress import Progress
 from trainer.staging.source import RemoteFile, Source, open_source, resolved
 from trainer.staging.stored_checksum import StoredChecksum, Verification
-from trainer.staging.stream import RemoteStream
-from trainer.staging.transfer import BYTES_IN_FLIGHT, FEW_BYTES_IN_FLIGHT, Transfer
+from trainer.staging.stream import RemoteStream, too_large
+from trainer.staging.transfer import BYTES_IN_FLIGHT, FEW_BYTES_IN_FLIGHT, Range, Transfer
 from trainer.staging.writer import Writer
 from trainflow.protocol import archives, variables
 from trainflow.protocol.s3_urls import parse_s3_url
@@ -244,9 +244,11 @@ def _bring(
             transfer, source.files[0], without=needless, arrived=arrived, verification=verification
         ) as stream:
             start = b"" if completed.spans else stream.peek(compression.LONGEST_HEADER)
-            unpacked = max(source.num_bytes, compression.unpacked_bytes(start) or 0)
-            _require_room(folder, unpacked - completed.num_bytes)
             most = max(ALWAYS_UNPACKED_BYTES, int(config.max_expansion * source.num_bytes))
+            unpacked = _unpacked_bytes(source.files[0], start, transfer)
+            if unpacked > most:
+                raise too_large(most)
+            _require_room(folder, unpacked - completed.num_bytes)
             unpacking.unpack(stream, writer, completed, name=source.url, most=most)
             if digest is not None or verification is not None:
                 stream.drain()
@@ -257,6 +259,15 @@ def _bring(
                 verification.require(source.url)
                 return f"{checksum.algorithm}, which S3 keeps"
             return MANIFEST if checksums is not None else compression.own_checksum(start) or _warned(source)
+
+
+def _unpacked_bytes(archive: RemoteFile, start: bytes, transfer: Transfer) -> int:
+    """Bytes that an archive has at least without its compression, as far as it is known before it is read."""
+    end: list[bytes] = []
+    if compression.tells_its_size_at_its_end(start):
+        asked = Range(archive, max(0, archive.size - compression.END_BYTES), archive.size)
+        end = [chunk for _asked, chunks in transfer.fetch([asked]) for chunk in chunks]
+    return max(archive.size, compression.unpacked_bytes(start, b"".join(end)) or 0)
 
 
 def _stored_checksums(

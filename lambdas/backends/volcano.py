@@ -63,7 +63,7 @@ def render(job: Job) -> list[dict[str, Any]]:
 def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
     """Status of the job. A failed pod changes the job's state only under a policy, so the pods are counted."""
     state: Mapping[str, Any] = status.get("state") or {}
-    phase = state.get("phase", "Pending")
+    phase = state.get("phase")
     if phase == "Completed":
         return JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=submitted_at)
     if phase in FAILURES or status.get("failed"):

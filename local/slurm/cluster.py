@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import secrets
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -161,7 +162,7 @@ class SlurmCluster:
     def _start(self) -> None:
         self._temporary = runtime_folder.create("trainflow-slurm-")
         self.log_dir.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o711)  # slurmrestd reads the configuration as another user
+        self._keep_others_out()
         self._write_files()
         environment = self.environment
         self._munge = Daemon("munged", self._munge_command(), environment=environment, log=self._log("munged"))
@@ -176,6 +177,18 @@ class SlurmCluster:
         everything = (self._munge, self._controller, self._rest, *self._nodes.values())
         _await(lambda: _listens(self._rest_port), self._rest)
         _await(lambda: self._states() == dict.fromkeys(self.settings.nodes, "idle"), *everything)
+
+    def _keep_others_out(self) -> None:
+        """Let no other user reach the folder.
+
+        munged vouches for everyone who reaches its socket, and a slurmd that does not run as root runs everyone's steps
+        as its own user. With root, slurmrestd is another user, which reads the configuration.
+        """
+        if os.geteuid() == 0:
+            shutil.chown(self.folder, group=REST_USER)
+            self.folder.chmod(0o710)
+        else:
+            self.folder.chmod(0o700)
 
     def _write_files(self) -> None:
         host = socket.gethostname().partition(".")[0]
@@ -203,7 +216,8 @@ class SlurmCluster:
     def _munge_command(self) -> list[str]:
         files = {name: self.folder / f"munge.{name}" for name in ("key", "socket", "pid", "seed", "log")}
         return [
-            *(packages.program("munged"), "--foreground", "--num-threads=2", f"--socket={files['socket']}"),
+            # Forced: it wants a socket that everyone reaches.
+            *(packages.program("munged"), "--foreground", "--force", "--num-threads=2", f"--socket={files['socket']}"),
             *(f"--{name}-file={files[name]}" for name in ("key", "pid", "seed", "log")),
         ]
 

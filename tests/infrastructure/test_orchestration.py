@@ -295,6 +295,7 @@ def test_runs_and_caches_are_remembered_for_their_time_and_can_be_restored() -> 
         assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
         assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
         assert table["SSESpecification"]["SSEType"] == "KMS"
+        assert deployed().find(table["SSESpecification"]["KMSMasterKeyId"]).startswith("Key")
 
 
 @pytest.mark.parametrize("production", [False, True])

@@ -19,7 +19,7 @@ PROMISES_NOTHING = (
     "A run can harm another run of the same deployment",
     "* **Single pods.**",
     "* **Slurm.**",
-    "* Bodies of requests to S3",
+    "* Chunks of uploads to S3",
     "A run executes the program that its spec names",
     "[docs/security.md](docs/security.md) says",
 )

@@ -131,7 +131,8 @@ def test_every_queue_is_encrypted_and_refuses_the_clear() -> None:
                 refusing |= {deployed().find(queue) for queue in policy["Queues"]}
     queues = deployed().properties("AWS::SQS::Queue")
     assert refusing == set(queues)
-    assert all("KmsMasterKeyId" in queue for queue in queues.values())
+    for queue in queues.values():
+        assert deployed().find(queue["KmsMasterKeyId"]) in deployed().properties("AWS::KMS::Key")
 
 
 def test_only_our_rules_may_send_to_our_queues() -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import http.client
-import json
-import os
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import boto3
 import psutil
 import pytest
-from botocore.auth import SigV4Auth
+from botocore.auth import S3SigV4Auth, SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.config import Config
 from botocore.credentials import Credentials
@@ -23,7 +21,10 @@ from botocore.exceptions import ClientError
 from local.aws import deployment
 from local.aws.server import REGION, AwsServer
 from local.twin import Twin
+from tests.integration.strangers import answers_to_another_user, granted, listening, only_root
 from tests.integration.test_runs import TIME_SCALE
+from trainflow.page.library import RunLibrary
+from trainflow.page.server import PageServer
 
 FORMER_KEY = "Credential=twin/20260101/us-west-2/{service}/aws4_request, SignedHeaders=host, Signature=0"
 CALLER = "/?Action=GetCallerIdentity&Version=2011-06-15"
@@ -159,6 +160,19 @@ def test_a_signed_request_is_of_no_use_for_another(aws: AwsServer) -> None:
     assert answer(aws, "POST", CALLER, "Action=GetSessionToken", **signed)[0] == 403
 
 
+def test_a_signed_request_to_s3_is_of_no_use_for_another_body(aws: AwsServer) -> None:
+    s3, bucket = aws.client("s3"), f"body-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    request = AWSRequest(method="PUT", url=f"{aws.endpoint}/{bucket}/k", data=b"mine")
+    S3SigV4Auth(Credentials(*aws.owner_credentials.values()), "s3", REGION).add_auth(request)
+    signed = {name.replace("-", "_"): value for name, value in request.headers.items()}
+    status, text, _headers = answer(aws, "PUT", f"/{bucket}/k", "other", **signed)
+    assert (status, "<Code>XAmzContentSHA256Mismatch</Code>" in text) == (400, True), text
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+    assert answer(aws, "PUT", f"/{bucket}/k", "mine", **signed)[0] == 200
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"mine"
+
+
 @pytest.mark.parametrize(
     "key", ["a b/c+d", "ä/€", "a//b", "a/./b/../c", "k=v&x", "100%", "~tilde'()*!", "a:b@c,d;e", "q?r#s", '"<>"']
 )
@@ -210,50 +224,13 @@ def test_each_twin_has_a_key_of_its_own_that_no_command_line_shows(twin: Twin) -
     assert key not in lines
 
 
-PROBE = """
-import encodings.idna, http.client, json, os, ssl, sys
-context = ssl._create_unverified_context()
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)  # nobody
-answers = {}
-for port in json.loads(sys.argv[1]):
-    for tls in (False, True):
-        for method, path in (("GET", "/api/v1/secrets"), ("POST", "/"), ("GET", "/containerLogs/a/b/c"),
-                             ("GET", "/slurm/v0.0.41/jobs"), ("GET", "/clusters")):
-            make = http.client.HTTPSConnection if tls else http.client.HTTPConnection
-            connection = make("127.0.0.1", port, timeout=10, **({"context": context} if tls else {}))
-            try:
-                connection.request(method, path)
-                answers[f"{port} {'https' if tls else 'http'} {method} {path}"] = connection.getresponse().status
-            except (OSError, http.client.HTTPException):
-                pass  # another protocol
-            finally:
-                connection.close()
-print(json.dumps(answers))
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_another_user_has_nothing_from_any_port_of_a_twin(twin: Twin) -> None:
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    ports = set()
-    for process in processes:
-        for connection in process.net_connections(kind="inet"):
-            if connection.status == psutil.CONN_LISTEN:
-                assert connection.laddr.ip in ("127.0.0.1", "::1"), connection
-                ports.add(connection.laddr.port)
-    assert len(ports) >= 2, "AWS and Kubernetes at least"
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", PROBE, json.dumps(sorted(ports))],
-        cwd="/",
-        env={},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    answers = json.loads(done.stdout)
-    assert len({name.split()[0] for name in answers}) >= 2
-    assert {name: status for name, status in answers.items() if status not in (400, 401, 403, 404)} == {}
+@only_root
+def test_another_user_has_nothing_from_any_port_of_a_twin(twin: Twin, tmp_path: Path) -> None:
+    with RunLibrary(folder=tmp_path) as runs, PageServer(runs) as page:
+        found = listening([psutil.Process(), *psutil.Process().children(recursive=True)])
+        answers = answers_to_another_user(found)
+    ports = {port for _host, port in found.addresses}
+    assert {host for host, _port in found.addresses} <= {"127.0.0.1", "::1"}
+    assert {urlsplit(twin.aws.endpoint).port, page.port} < ports, "and Kubernetes"
+    assert {f"{port}" for port in ports} == {name.split()[0].rpartition(":")[2] for name in answers if " " in name}
+    assert granted(answers) == {}

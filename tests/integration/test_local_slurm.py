@@ -6,10 +6,12 @@ import base64
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -23,9 +25,18 @@ import pytest
 import urllib3
 
 from lambdas.backends.slurm.forms import partition_of, submission_form
+from local.slurm import packages
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import REPOSITORY, Twin
+from tests.integration.strangers import (
+    NOBODY,
+    answers_to_another_user,
+    granted,
+    listening,
+    only_root,
+    run_as_another_user,
+)
 from tests.integration.test_interruption import alive
 from tests.waiting import wait_until
 from trainflow.models.slurm import JobComment, Submission, default_of
@@ -146,6 +157,45 @@ def test_everything_listens_on_loopback(cluster: SlurmCluster) -> None:
     ]
     assert len(listening) == 2 + cluster.settings.num_nodes
     assert {ip.partition(".")[0] for ip in listening} == {"127"}
+
+
+@only_root
+def test_another_user_has_nothing_from_any_port_or_socket_of_slurm(cluster: SlurmCluster) -> None:
+    answers = answers_to_another_user(listening(processes_of(conf_of(cluster))))
+    rest = urlsplit(cluster.rest_url).netloc
+    assert answers[f"{rest} http GET /slurm/v0.0.38/jobs"] == answers[f"{rest} http GET /openapi"] == 401
+    assert answers[str(cluster.folder / "munge.socket")] == "PermissionError"
+    assert granted(answers) == {}
+
+
+COMMANDS = {"squeue": "--noheader", "sinfo": "--noheader", "scontrol": "shutdown", "srun": "id", "sbatch": "--wrap=id"}
+
+
+@only_root
+def test_another_user_who_knows_the_configuration_reads_and_runs_nothing(cluster: SlurmCluster) -> None:
+    """Neither with the cluster's own munged, whose path every list of processes shows, nor with one of its own."""
+    with tempfile.TemporaryDirectory(prefix="stranger-", dir="/tmp") as folder:
+        conf, key, own = Path(folder) / "slurm.conf", Path(folder) / "munge.key", Path(folder) / "munge.socket"
+        key.touch(mode=0o600)
+        key.write_bytes(b"k" * 128)
+        for path in (Path(folder), key):
+            os.chown(path, NOBODY, NOBODY)
+        Path(folder).chmod(0o755)
+        files = [f"--{name}-file={folder}/{name}" for name in ("pid", "seed", "log")]
+        command = [packages.program("munged"), "--foreground", f"--key-file={key}", f"--socket={own}", *files]
+        with subprocess.Popen(command, user=NOBODY, group=NOBODY, extra_groups=[], stderr=subprocess.DEVNULL) as munged:
+            try:
+                wait_until(own.exists, seconds=WAIT_SECONDS)
+                for vouching in (cluster.folder / "munge.socket", own):
+                    known = (cluster.folder / "slurm.conf").read_text()
+                    conf.write_text(re.sub("(?m)^AuthInfo=.*", f"AuthInfo=socket={vouching}", known))
+                    for name, argument in COMMANDS.items():
+                        environment = {**cluster.environment, "SLURM_CONF": str(conf)}
+                        done = run_as_another_user(packages.program(name), argument, environment=environment)
+                        assert (done.returncode != 0, done.stdout) == (True, ""), (vouching, name, done)
+            finally:
+                munged.terminate()
+    assert cluster.command("squeue", "--noheader", "--user=nobody") == ""
 
 
 def test_a_job_goes_on_while_the_controller_is_restarted(cluster: SlurmCluster, tmp_path: Path) -> None:

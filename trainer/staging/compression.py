@@ -15,6 +15,10 @@ GZIP, BZIP2, XZ, ZSTD = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd"
 LONGEST_HEADER = 18
 """Bytes of the longest header that is looked into, of a frame of zstd (RFC 8878)."""
 
+END_BYTES = 2**16
+"""Last bytes of an archive in which its size without compression is looked for. The index of an xz stream takes some
+eight bytes a block, and blocks are 24 MiB where several threads compress with the default settings."""
+
 XZ_WITHOUT_CHECK = b"\0\0"
 """Flags of an xz stream without a checksum (xz file format, 2.1.1.2), behind its first six bytes."""
 
@@ -59,8 +63,25 @@ def own_checksum(start: bytes) -> str | None:
     return None
 
 
-def unpacked_bytes(start: bytes) -> int | None:
-    """Size of a stream without its compression, as far as its first bytes say it; None if they do not."""
+def tells_its_size_at_its_end(start: bytes) -> bool:
+    """Whether the end of a stream, and not its start, tells the size without compression."""
+    return start.startswith((GZIP, XZ))
+
+
+def unpacked_bytes(start: bytes, end: bytes) -> int | None:
+    """Bytes that a stream has at least without its compression, as its first or last bytes say; None if they do not.
+
+    It has more where several frames, members or streams follow one another: each tells its own size. gzip tells it
+    modulo 4 GiB (RFC 1952, 2.3.1), and bzip2 not at all.
+
+    Args:
+        start: Its first bytes.
+        end: Its last bytes, where `tells_its_size_at_its_end`.
+    """
+    if start.startswith(GZIP):
+        return int.from_bytes(end[-4:], "little") or None
+    if start.startswith(XZ):
+        return _in_the_index(end)
     if not start.startswith(ZSTD):
         return None
     import zstandard
@@ -70,3 +91,32 @@ def unpacked_bytes(start: bytes) -> int | None:
     except zstandard.ZstdError:
         return None
     return size if size > 0 else None
+
+
+def _in_the_index(end: bytes) -> int | None:
+    """Sum of the sizes of the blocks in the index of an xz stream; None if the index is not whole.
+
+    Source: xz file format, 2.1.2 and 4.
+    """
+    stream = end.rstrip(b"\0")  # padding may follow
+    index_size = (int.from_bytes(stream[-8:-4], "little") + 1) * 4
+    index = stream[-12 - index_size : -12]
+    if stream[-2:] != b"YZ" or len(index) != index_size:
+        return None
+    records, checksum = index[:-4], index[-4:]
+    if records[:1] != b"\0" or zlib.crc32(records) != int.from_bytes(checksum, "little"):
+        return None
+    (num_blocks, *numbers) = _numbers(records[1:]) or [0]
+    return sum(numbers[1 : 2 * num_blocks : 2]) or None
+
+
+def _numbers(encoded: bytes) -> list[int]:
+    """Numbers of seven bits a byte, the lowest first; the last byte of each has no highest bit (format, 1.2)."""
+    numbers, number, shift = [], 0, 0
+    for byte in encoded:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(number)
+            number, shift = 0, 0
+    return numbers

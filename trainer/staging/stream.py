@@ -190,11 +190,16 @@ class ReadStream(Stream):
             return None
         at, self._end = self._end, self._end + len(data)
         if self._most is not None and self._end > self._most:
-            raise DatasetInvalid(
-                f"The archive unpacks to more than {self._most:,} bytes; if that is meant, raise dataset.max_expansion "
-                "(--max_expansion)."
-            )
+            raise too_large(self._most)
         return at, memoryview(data)
+
+
+def too_large(most: int) -> DatasetInvalid:
+    """The error of an archive with more bytes than it may have without its compression."""
+    return DatasetInvalid(
+        f"The archive unpacks to more than {most:,} bytes; if that is meant, raise dataset.max_expansion "
+        "(--max_expansion)."
+    )
 
 
 def _ranges(file: RemoteFile, without: Mapping[int, int]) -> Iterator[Range]:

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import TimeoutError as NothingCame
-from contextlib import suppress
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -212,8 +212,7 @@ class _Request:
     def cancel(self) -> None:
         """Cancel the request, and wait until none of its callbacks runs any more."""
         self._running.cancel()
-        with suppress(Exception):
-            self._running.finished_future.result(STALLED_SECONDS)
+        wait([self._running.finished_future], STALLED_SECONDS)
 
 
 def _require_ranged(asked: Range, status_code: int, headers: list[tuple[str, str]]) -> None:

@@ -32,7 +32,11 @@ THREADS = 8
 """A network file system answers in milliseconds, so several threads wait at once."""
 
 SMALL_BYTES = 256 * 2**10
-"""Largest file that is written in one call; one such file per thread, and one more, wait in memory."""
+"""Largest file that is written in one call; it waits in memory until then."""
+
+WAITING_WRITES = 2 * THREADS
+"""Writes that may wait for a thread. With those that run and the next one, 25 small files, and so 6.25 MiB, are in
+memory at most, however slow the disk is."""
 
 BLOCK = 4096
 """O_DIRECT needs addresses, offsets and lengths in whole blocks of the device; no device has larger blocks."""
@@ -79,7 +83,7 @@ class Writer:
         self._digested = digested
         self._buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
         self._num_buffers = 0
-        self._jobs: queue.Queue[tuple[Callable[[], None], Entry] | None] = queue.Queue(2 * THREADS)
+        self._jobs: queue.Queue[tuple[Callable[[], None], Entry] | None] = queue.Queue(WAITING_WRITES)
         self._failure: TrainerError | None = None
         self._begun: set[str] = set()
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]

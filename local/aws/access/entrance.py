@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 
 from local.aws.access.guard import Guard
-from local.aws.access.signatures import S3, Signature, is_genuine, signature_of
+from local.aws.access.signatures import CONTENT_HASH, S3, Signature, header_of, is_genuine, other_body, signature_of
 from local.aws.replacements import replace
 
 MISSING = "MissingAuthenticationToken"
@@ -37,8 +37,9 @@ def install(guard: Guard) -> None:
         code = refusal(environ, is_signed=signature is not None)
         if code is None and signature is not None:
             secret = guard.secret_of(signature.key)
-            if secret is not None and not is_genuine(environ, signature, secret):
-                status, headers, body = refused_signature(environ, signature)
+            refused = _refused(environ, signature, secret) if secret is not None else None
+            if refused is not None:
+                status, headers, body = refused
                 start_response(status, headers)
                 return [body.encode()]
         if code is None:
@@ -70,9 +71,21 @@ def refusal(environ: dict[str, Any], *, is_signed: bool) -> str | None:
     return OLD_SIGNATURE if "Signature=" in unquote(environ.get("RAW_URI", "")) else None
 
 
-def refused_signature(environ: dict[str, Any], signature: Signature) -> tuple[str, list[tuple[str, str]], str]:
-    """Status line, headers and body for a signature that is not that of the key's secret (IAM user guide, 'Troubleshoot
-    Signature Version 4 signing'), in the protocol of the request."""
+Answer = tuple[str, list[tuple[str, str]], str]
+"""Status line, headers and body."""
+
+
+def _refused(environ: dict[str, Any], signature: Signature, secret: str) -> Answer | None:
+    """The answer to a request that the owner of a secret has not made as it is; None for others."""
+    if not is_genuine(environ, signature, secret):
+        return refused_signature(environ, signature)
+    other = other_body(environ, signature)
+    return refused_body(environ, other) if other is not None else None
+
+
+def refused_signature(environ: dict[str, Any], signature: Signature) -> Answer:
+    """The answer to a signature that is not that of the key's secret, in the protocol of the request (IAM user guide,
+    'Troubleshoot Signature Version 4 signing')."""
     if signature.service.startswith(S3):
         body = f"<Error><Code>{FORGED}</Code><Message>{NOT_THAT}</Message></Error>"
         return "403 Forbidden", [("Content-Type", "application/xml")], body
@@ -82,3 +95,19 @@ def refused_signature(environ: dict[str, Any], signature: Signature) -> tuple[st
     status = "400 Bad Request" if "HTTP_X_AMZ_TARGET" in environ else "403 Forbidden"
     headers = [("Content-Type", "application/json"), ("x-amzn-errortype", INVALID)]
     return status, headers, json.dumps({"__type": INVALID, "message": NOT_THAT})
+
+
+def refused_body(environ: dict[str, Any], found: str) -> Answer:
+    """The answer to a body that is not the one whose hash was signed (S3 API reference, 'Error responses').
+
+    Args:
+        environ: The request, as WSGI describes it.
+        found: SHA-256 of its body.
+    """
+    error = (
+        "<Error><Code>XAmzContentSHA256Mismatch</Code>"
+        "<Message>The provided 'x-amz-content-sha256' header does not match what was computed.</Message>"
+        f"<ClientComputedContentSHA256>{header_of(environ, CONTENT_HASH)}</ClientComputedContentSHA256>"
+        f"<S3ComputedContentSHA256>{found}</S3ComputedContentSHA256></Error>"
+    )
+    return "400 Bad Request", [("Content-Type", "application/xml")], error

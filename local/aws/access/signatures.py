@@ -6,6 +6,7 @@ the canonical forms; what differs here is that the signed headers are those that
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import io
 import re
@@ -32,6 +33,7 @@ UNSIGNED = "UNSIGNED-PAYLOAD"
 
 _FIELD = re.compile(r"(Credential|SignedHeaders|Signature)=([^,\s]+)")
 _SIGNATURE_IN_QUERY = re.compile(r"(^|&)X-Amz-Signature=[^&]*")
+_HASH = re.compile(r"[0-9a-fA-F]{64}")
 _SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<date>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
 
 
@@ -99,7 +101,7 @@ def is_genuine(environ: dict[str, Any], signature: Signature, secret: str, *, no
 
     Args:
         environ: The request, as WSGI describes it. Its body is read, and put back, unless the request names the hash
-            of its own body, as those to S3 do: that is not compared with the body.
+            of its own body, as those to S3 do: `other_body` compares that.
         signature: Of the request.
         secret: Secret key of the access key that the signature names.
         now: Time of the check; the clock's if left out.
@@ -110,13 +112,29 @@ def is_genuine(environ: dict[str, Any], signature: Signature, secret: str, *, no
     return hmac.compare_digest(expected.encode(), signature.value.encode())
 
 
+def other_body(environ: dict[str, Any], signature: Signature) -> str | None:
+    """SHA-256 of the body of a request to S3, if the request names another; None if it names this one, or none.
+
+    Uploads in signed chunks name none of the whole body; the signatures of their chunks are not verified.
+
+    Args:
+        environ: The request, as WSGI describes it. Its body is read, and put back.
+        signature: Of the request.
+    """
+    named = header_of(environ, CONTENT_HASH)
+    if not signature.service.startswith(S3) or not _HASH.fullmatch(named):
+        return None
+    found = hashlib.sha256(_body(environ)).hexdigest()
+    return found if found != named.lower() else None
+
+
 def _value(environ: dict[str, Any], signature: Signature, secret: str) -> str:
     path, _, query = str(environ.get("RAW_URI") or environ["PATH_INFO"]).partition("?")
     query = _SIGNATURE_IN_QUERY.sub("", query).removeprefix("&")
-    headers = {name: _header(environ, name) for name in signature.names}
+    headers = {name: header_of(environ, name) for name in signature.names}
     is_s3 = signature.service.startswith(S3)
     if is_s3:
-        headers[CONTENT_HASH] = _header(environ, CONTENT_HASH) or UNSIGNED  # a presigned request has none
+        headers[CONTENT_HASH] = header_of(environ, CONTENT_HASH) or UNSIGNED  # a presigned request has none
     request = AWSRequest(
         method=environ["REQUEST_METHOD"],
         url=f"http://twin/{path.removeprefix('/')}" + (f"?{query}" if query else ""),
@@ -145,7 +163,7 @@ class _Signer(SigV4Auth):
         return path if self._is_s3 else str(super()._normalize_url_path(path))  # type: ignore[misc]
 
 
-def _header(environ: dict[str, Any], name: str) -> str:
+def header_of(environ: dict[str, Any], name: str) -> str:
     """A header's value; HTTP's text is bytes, and WSGI shows them as Latin-1."""
     variable = name.upper().replace("-", "_")
     value = environ.get(variable if name in ("content-type", "content-length") else f"HTTP_{variable}", "")

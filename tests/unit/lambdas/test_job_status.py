@@ -121,6 +121,11 @@ def test_a_failed_job_keeps_its_controllers_words(backend: BackendName, reason: 
             {"replicaStatuses": {"Master": {"active": 1}, "Worker": {}}},
             {"replicaStatuses": {"Master": {"active": 1}, "Worker": {"succeeded": 1}}},
         ),
+        (
+            "pytorchjob",
+            {"replicaStatuses": {"Master": {"active": 1}, "Worker": {}}},
+            {"replicaStatuses": {"Master": {"active": 1}, "Worker": {"failed": 1}}},
+        ),
         ("pod", {"phase": "Pending"}, {"phase": "Running"}),
     ],
 )
@@ -128,6 +133,21 @@ def test_a_job_runs_when_every_pod_of_its_gang_does(
     backend: BackendName, some: dict[str, Any], every: dict[str, Any]
 ) -> None:
     assert [status(backend, wrote).phase for wrote in ({}, some, every)] == [PENDING, PENDING, RUNNING]
+
+
+@pytest.mark.parametrize(
+    ("backend", "wrote"),
+    [
+        ("job", {"ready": 2, "startTime": "2026-11-21T03:36:00Z"}),
+        ("volcano", {"running": 2, "state": {"phase": "Running", "lastTransitionTime": "2026-11-21T03:36:00Z"}}),
+        ("pytorchjob", {"replicaStatuses": {"Worker": {"active": 2}}, "startTime": "2026-11-21T03:36:00Z"}),
+        ("pod", {"phase": "Running", "startTime": "2026-11-21T03:36:00Z"}),
+    ],
+)
+def test_a_job_has_started_when_its_controller_says(backend: BackendName, wrote: dict[str, Any]) -> None:
+    found = status(backend, wrote)
+    assert (found.phase, found.started_at) == (RUNNING, datetime(2026, 11, 21, 3, 36, tzinfo=UTC))
+    assert found.submitted_at == datetime(2026, 11, 21, 3, 35, 30, tzinfo=UTC)
 
 
 def test_an_elastic_job_runs_with_as_many_nodes_as_it_needs() -> None:

@@ -243,3 +243,10 @@ def test_a_comment_of_another_program_is_ignored(text: str | None) -> None:
 def test_an_errors_number_is_found_under_each_of_its_names(name: str) -> None:
     answer = {"errors": [{name: 2000, "error": "Invalid partition name specified"}]}
     assert complaints(answer) == [(2000, "Invalid partition name specified")]
+
+
+def test_an_error_without_a_number_is_kept_with_its_words() -> None:
+    assert complaints({"errors": [{"errno": "none", "description": "It is down."}, "?", {}]}) == [
+        (-1, "It is down"),
+        (-1, "no reason given"),
+    ]

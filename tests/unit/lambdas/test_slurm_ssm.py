@@ -21,7 +21,7 @@ from lambdas.backends.slurm import ssm as slurm_ssm
 from lambdas.backends.slurm.forms import comment_form
 from lambdas.backends.slurm.ssm import MAX_CHARACTERS, SsmController
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
-from trainflow.errors import ClusterUnavailable, JobRefused
+from trainflow.errors import ClusterUnavailable, JobRefused, ServiceUnavailable
 from trainflow.models.slurm import Partition, SlurmJob
 
 HEAD_NODE = "i-0123456789abcdef0"
@@ -212,6 +212,12 @@ def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
 def test_accounting_names_the_user_who_cancelled(slurm: SsmController, ssm: Ssm, output: str, user: str | None) -> None:
     ssm.answer("Success", output=output)
     assert slurm.cancelled_by(12) == user
+
+
+def test_a_throttled_command_is_worth_a_retry_and_named_as_iam_names_it(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.stubber.add_client_error("send_command", "ThrottlingException")
+    with pytest.raises(ServiceUnavailable, match=r"^ssm:SendCommand answered ThrottlingException\.$"):
+        slurm.cancel(12)
 
 
 def test_a_head_node_that_does_not_run_commands_is_worth_a_retry(

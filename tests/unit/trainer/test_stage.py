@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -511,8 +511,17 @@ def test_what_is_not_verifiable_is_staged_with_a_warning(
     assert f"Warning: {URL} is not verifiable: S3 keeps no checksum of it" in capsys.readouterr().out
 
 
-def test_an_archive_that_unpacks_to_more_than_is_allowed_is_refused(s3: Any, destination: Path) -> None:
-    upload(s3, gzip.compress(make_archive({"corpus/zeros": bytes(70 * 2**20)}), 1), key="bomb.tar.gz")
+LARGE = bytes(70 * 2**20)
+"""More than an archive may have however small it is."""
+
+
+@pytest.mark.parametrize(
+    "last",
+    [b"", gzip.compress(b"\0")],
+    ids=["as its end tells", "though its last part tells less"],
+)
+def test_an_archive_that_unpacks_to_more_than_is_allowed_is_refused(s3: Any, destination: Path, last: bytes) -> None:
+    upload(s3, gzip.compress(make_archive({"corpus/zeros": LARGE}), 1) + last, key="bomb.tar.gz")
     url = f"s3://{BUCKET}/bomb.tar.gz"
     with pytest.raises(DatasetInvalid, match=r"unpacks to more than 67,108,864 bytes; .* raise dataset\.max_expansion"):
         run_stage(destination, "--min_shards", "0", url=url)
@@ -521,11 +530,27 @@ def test_an_archive_that_unpacks_to_more_than_is_allowed_is_refused(s3: Any, des
     assert (destination / "corpus" / "zeros").stat().st_size == 70 * 2**20
 
 
-def test_room_is_required_for_the_unpacked_size_that_zstd_tells(
+def test_what_an_archive_tells_to_be_too_much_is_not_even_begun(
     s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    upload(s3, gzip.compress(make_archive({"corpus/zeros": LARGE}), 1), key="bomb.tar.gz")
+    unpacked: list[Any] = []
+    monkeypatch.setattr(stage.unpacking, "unpack", lambda *_arguments, **_options: unpacked.append(1))
+    with pytest.raises(DatasetInvalid, match="unpacks to more than"):
+        run_stage(destination, "--min_shards", "0", url=f"s3://{BUCKET}/bomb.tar.gz")
+    assert unpacked == []
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [("zst", zstandard.ZstdCompressor().compress), ("gz", gzip.compress), ("xz", lzma.compress)],
+    ids=["zstd", "gzip", "xz"],
+)
+def test_room_is_required_for_the_unpacked_size_that_an_archive_tells(
+    s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
     content = make_archive({"corpus/zeros": bytes(10 * 2**20)})
-    upload(s3, zstandard.ZstdCompressor().compress(content), key="zeros.tar.zst")
+    upload(s3, compress(content), key=f"zeros.tar.{suffix}")
     monkeypatch.setattr(stage.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
     with pytest.raises(StorageFailed, match=f"{len(content)} bytes of the data set are missing"):
-        run_stage(destination, "--min_shards", "0", url=f"s3://{BUCKET}/zeros.tar.zst")
+        run_stage(destination, "--min_shards", "0", url=f"s3://{BUCKET}/zeros.tar.{suffix}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from local.aws.access.signatures import is_genuine, signature_of
+from local.aws.access.signatures import is_genuine, other_body, signature_of
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -78,8 +79,34 @@ def presigned(**changes: str) -> dict[str, Any]:
     return request("/test.txt", urlencode(query | changes), HTTP_HOST="examplebucket.s3.amazonaws.com")
 
 
-TIMES = {of_iam: "20150830T123600Z", of_s3: "20130524T000000Z", presigned: "20130524T000000Z"}
-KEYS = {of_iam: SECRET, of_s3: SECRET.replace("+", "/"), presigned: SECRET.replace("+", "/")}
+def put_to_s3(body: bytes = b"Welcome to Amazon S3.", **changes: Any) -> dict[str, Any]:
+    """S3 API reference, 'Signature calculations for the Authorization header': an object is written."""
+    signed = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd"
+    return (
+        request(
+            "/test%24file.text",
+            body=body,
+            REQUEST_METHOD="PUT",
+            HTTP_HOST="examplebucket.s3.amazonaws.com",
+            HTTP_DATE="Fri, 24 May 2013 00:00:00 GMT",
+            HTTP_X_AMZ_CONTENT_SHA256="44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
+            HTTP_X_AMZ_DATE="20130524T000000Z",
+            HTTP_X_AMZ_STORAGE_CLASS="REDUCED_REDUNDANCY",
+            HTTP_AUTHORIZATION="AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request,"
+            "SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class,"
+            f"Signature={signed}",
+        )
+        | changes
+    )
+
+
+TIMES: dict[Any, str] = {
+    of_iam: "20150830T123600Z",
+    of_s3: "20130524T000000Z",
+    put_to_s3: "20130524T000000Z",
+    presigned: "20130524T000000Z",
+}
+KEYS: dict[Any, str] = {**dict.fromkeys(TIMES, SECRET.replace("+", "/")), of_iam: SECRET}
 
 
 def accepts(environ: dict[str, Any], example: Any, *, after: timedelta = timedelta(0), secret: str = "") -> bool:
@@ -133,6 +160,36 @@ def test_a_body_stays_readable_and_is_what_was_signed() -> None:
     environ = of_iam(CONTENT_LENGTH="4", **{"wsgi.input": io.BytesIO(b"text")})
     assert not accepts(environ, of_iam)
     assert environ["wsgi.input"].read() == b"text"
+
+
+def of_other_body(environ: dict[str, Any]) -> str | None:
+    signature = signature_of(environ)
+    assert signature is not None
+    return other_body(environ, signature)
+
+
+def test_another_body_than_the_one_whose_hash_s3_was_told_is_noticed_and_stays_readable() -> None:
+    environ = put_to_s3(b"Welcome to another S3.")
+    assert of_other_body(environ) == hashlib.sha256(b"Welcome to another S3.").hexdigest()
+    assert environ["wsgi.input"].read() == b"Welcome to another S3."
+    told = put_to_s3()
+    assert of_other_body(told) is None
+    assert told["wsgi.input"].read() == b"Welcome to Amazon S3."
+    hashed = told["HTTP_X_AMZ_CONTENT_SHA256"]
+    assert of_other_body(put_to_s3(HTTP_X_AMZ_CONTENT_SHA256=hashed.upper())) is None
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        put_to_s3(HTTP_X_AMZ_CONTENT_SHA256="UNSIGNED-PAYLOAD"),
+        put_to_s3(HTTP_X_AMZ_CONTENT_SHA256="STREAMING-AWS4-HMAC-SHA256-PAYLOAD"),
+        of_iam(HTTP_X_AMZ_CONTENT_SHA256="0" * 64),
+    ],
+    ids=["unsigned", "in chunks", "to another service"],
+)
+def test_a_request_that_names_no_hash_of_its_whole_body_has_no_other_one(environ: dict[str, Any]) -> None:
+    assert of_other_body(environ) is None
 
 
 def test_the_host_has_to_be_signed() -> None:

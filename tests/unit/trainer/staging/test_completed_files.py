@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from pathlib import Path
 
 import pytest
 
+from trainer.runtime.errors import StorageFailed
 from trainer.staging.completed_files import CompletedFiles, Entry
 
 
@@ -67,3 +70,31 @@ def test_of_a_path_that_came_twice_each_time_is_taken_once(data: Path) -> None:
     keep(data, Entry("a", 3, (0, 1024)), Entry("a", 3, (1024, 2048)))
     again = completed_files(data)
     assert [again.take("a", 3) for _ in range(3)] == [True, True, False]
+
+
+def test_a_disk_that_refuses_to_keep_the_files_is_named_with_its_error(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel forces no file system to the disk through a descriptor that only names a path."""
+    opened = os.open
+    with pytest.raises(StorageFailed) as refused, completed_files(data) as kept:
+        (data / "a").write_bytes(b"xxx")
+        kept.add(Entry("a", 3, None))
+        monkeypatch.setattr(os, "open", lambda path, _flags: opened(path, os.O_PATH))
+    assert str(refused.value) == (
+        f"The data set could not be forced to disk below {data} ([Errno 9] Bad file descriptor); check the file system "
+        "and start again."
+    )
+    monkeypatch.undo()
+    assert not completed_files(data).take("a", 3), "what did not reach the disk is not complete"
+
+
+def test_where_no_single_file_system_can_be_forced_to_the_disk_all_are(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, whose C library has no `syncfs`."""
+    forced: list[str] = []
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_name, **_options: object())
+    monkeypatch.setattr(os, "sync", lambda: forced.append("all"))
+    keep(data, Entry("a", 3, None))
+    assert forced == ["all"]

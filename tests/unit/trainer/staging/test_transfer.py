@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -108,6 +109,25 @@ def test_a_server_that_falls_silent_is_asked_again(
     finally:
         over.set()
     assert seen
+
+
+def test_reading_that_is_given_up_waits_for_no_answer(server: ObjectServer, file: RemoteFile) -> None:
+    over = threading.Event()
+
+    def hold_all_but_the_first(read: Read, _handler: BaseHTTPRequestHandler) -> bool:
+        if read.start > 0:
+            over.wait(60)
+        return False
+
+    server.misbehave = hold_all_but_the_first
+    answers = reader().fetch(ranges_of(file))
+    next(answers)
+    began = time.monotonic()
+    try:
+        answers.close()
+        assert time.monotonic() - began < transfer.STALLED_SECONDS / 2
+    finally:
+        over.set()
 
 
 def test_a_network_that_stays_broken_is_named(

@@ -8,7 +8,9 @@ import hashlib
 import os
 import random
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,6 +92,50 @@ def test_a_full_disk_is_named_and_nothing_counts_as_complete(
             write(made, "a", NOISE[:size])
             write(made, "b", NOISE[:size])
         assert completed.num_files == 0
+
+
+def test_large_files_share_a_few_buffers_that_are_used_again(tmp_path: Path) -> None:
+    """A disk that is slower than the network makes the network wait, and fills no memory."""
+    with writing(tmp_path) as made, ThreadPoolExecutor(1) as others:
+        first = made.buffer()
+        made.return_buffer(first)
+        assert made.buffer() is first
+        taken = [first, *(others.submit(made.buffer).result(10) for _ in range(writer.NUM_BUFFERS - 1))]
+        assert len({id(buffer) for buffer in taken}) == writer.NUM_BUFFERS
+        one_more = others.submit(made.buffer)
+        with pytest.raises(TimeoutError):
+            one_more.result(0.2)
+        made.return_buffer(taken[-1])
+        assert one_more.result(10) is taken[-1]
+
+
+def test_of_small_files_a_bounded_number_waits_for_a_disk_that_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, goes_on, begun, given = os.pwrite, threading.Event(), threading.Semaphore(0), []
+
+    def still(descriptor: int, data: memoryview, offset: int) -> int:
+        begun.release()
+        goes_on.wait(60)
+        return pwrite(descriptor, data, offset)
+
+    def give(made: Writer) -> None:
+        for number in range(100):
+            write(made, f"{number}", NOISE[:SMALL_BYTES], piece=SMALL_BYTES)
+            given.append(number)
+
+    monkeypatch.setattr(writer.os, "pwrite", still)
+    with writing(tmp_path) as made, ThreadPoolExecutor(1) as others:
+        all_given = others.submit(give, made)
+        try:
+            assert all(begun.acquire(timeout=10) for _ in range(writer.THREADS)), "each thread writes a file"
+            with pytest.raises(TimeoutError):
+                all_given.result(0.5)
+            assert len(given) <= 24, "and one more is in the making: 6.25 MiB"
+        finally:
+            goes_on.set()
+        all_given.result(60)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) == 100 * SMALL_BYTES
 
 
 def test_what_is_not_as_the_manifest_says_is_named(tmp_path: Path) -> None:
