@@ -20,7 +20,9 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
-    run = RunDetails(run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, loss=math.nan)
+    run = RunDetails(
+        run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, loss=math.nan, metrics={"a": math.inf}
+    )
     document = json.loads(json.dumps(run.as_json(), allow_nan=False))
     assert document == {
         "version": 1,
@@ -29,10 +31,11 @@ def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
         "started_at": "2026-11-22T12:00:00+00:00",
         "ended_at": None,
         "state": None,
-        "step": 3,
+        "step": None,
         "total_steps": None,
         "loss": "nan",
         "throughput": None,
+        "metrics": {"a": "inf"},
         "seconds_left": None,
         "cost_usd": None,
         "pods": [],
