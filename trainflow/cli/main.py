@@ -20,6 +20,7 @@ from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
 from trainflow.cli.plugins import leave_plugins
+from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
 from trainflow.errors import TrainflowError
 
@@ -317,19 +318,24 @@ def init(
 
 @app.command()
 def schema(
-    markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
+    of: Annotated[SchemaOf, typer.Option(help="What it describes.")] = SchemaOf.RUN_SPEC,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A reference of run specs for people instead.")] = False,
     instance_types: Annotated[bool, typer.Option("--instance-types", help="The instance types instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of run specs, for editors."""
+    """Print a JSON Schema: of run specs, for editors, or of another document.
+
+    The others are overrides, configurations of deployments, records of runs, the event of a run's end, and what
+    commands print with --json.
+    """
     leave_plugins()
     from trainflow.cli.instance_reference import instance_reference
+    from trainflow.cli.schemas import schema_text
     from trainflow.cli.spec_reference import spec_reference
-    from trainflow.cli.spec_schema import schema_text
 
     if instance_types:
         typer.echo(instance_reference())
         return
-    typer.echo(spec_reference() if markdown else schema_text(), nl=markdown)
+    typer.echo(spec_reference() if markdown else schema_text(of), nl=markdown)
 
 
 @app.command()
