@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +17,7 @@ from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, require_time_scale
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
@@ -90,11 +89,10 @@ def run(
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
-    if not math.isfinite(time_scale):
-        refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
     try:
+        require_time_scale(time_scale)
         if not local:
             status = _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
         elif announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):

@@ -137,7 +137,7 @@ def test_a_bad_spec_on_the_standard_input_is_one_sentence(content: bytes, senten
     assert sentence in said
 
 
-IN_TIME = ("--time-scale", "inf", "give a finite number, such as 30.")
+IN_TIME = ("--time-scale", "inf", "give a number from 1 to 10,000, such as 30.")
 AT_A_CLUSTER = ("--kubeconfig", "/nope", "there is no such file.")
 
 
