@@ -135,11 +135,10 @@ destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md 
 images: $(INSTALLED) ## Build the images that the account lacks and print their digests; one alone: make images ONLY=cpu
 	$(BIN)/trainflow images --config config/$(CONFIG).yaml $(if $(ONLY),--only $(ONLY))
 
-schema: $(INSTALLED) ## Generate the run spec's JSON Schema and the references from their models
-	$(BIN)/trainflow schema > config/run-spec.schema.json
+schema: $(INSTALLED) ## Generate the JSON Schemas and the references from their models
+	for what in run-spec override configuration run-record run-ended; do \
+		$(BIN)/trainflow schema --of $$what > config/$$what.schema.json || exit 1; done
 	$(BIN)/trainflow schema --markdown > docs/run-spec.md
-	$(BIN)/python -c 'import json; from trainflow.models.run_ended import RunEnded as Event; \
-		print(json.dumps(Event.model_json_schema(mode="serialization"), indent=2))' > config/run-ended.schema.json
 	$(BIN)/trainflow schema --instance-types > docs/instance-types.md
 
 audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import BaseModel
@@ -33,7 +34,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     pods, logs = backend.failed_pods_of_run(event.run.run_id), FailedLogs(backend)
     read_logs = [logs.last_lines(pod.name, tail_lines=TAIL_LINES) for pod in pods]
     diagnoses = [pod_diagnosis(pod, log.lines, unread=log.unread) for pod, log in zip(pods, read_logs, strict=True)]
-    error = caught_error(event.error).model_dump(mode="json")
+    error = asdict(caught_error(event.error))
     key = environment.key_of(event.run.run_id, "diagnostics.json")
     document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}
     objects.write(environment.artifact_bucket, key, json.dumps(document, indent=2))

@@ -4,21 +4,62 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
 
 from stacks.tools import instance_types
 from trainflow.cli.instance_reference import instance_reference
+from trainflow.cli.schema_names import SchemaOf
+from trainflow.cli.schemas import schema_of
 from trainflow.cli.spec_reference import spec_reference
-from trainflow.models.run_ended import RunEnded
-from trainflow.models.run_spec import RunSpec
+
+CONFIG = Path("config")
 
 
-def test_the_json_schema_is_the_models() -> None:
-    assert json.loads(Path("config/run-spec.schema.json").read_text()) == RunSpec.model_json_schema()
+@pytest.mark.parametrize("what", [one for one in SchemaOf if one is not SchemaOf.COMMAND_OUTPUT])
+def test_a_json_schema_is_the_models(what: SchemaOf) -> None:
+    schema = json.loads((CONFIG / what.file_name).read_text())
+    assert schema == schema_of(what)
+    assert schema["$id"] == f"urn:trainflow:{what.value}:1"
+    Draft202012Validator.check_schema(schema)
 
 
-def test_the_json_schema_of_the_event_is_the_models() -> None:
-    schema = json.loads(Path("config/run-ended.schema.json").read_text())
-    assert schema == RunEnded.model_json_schema(mode="serialization")
+FILES = {
+    SchemaOf.RUN_SPEC: [*Path("runs").glob("*.yaml"), *Path("examples").glob("*/spec.yaml")],
+    SchemaOf.OVERRIDE: list(Path("runs/overrides").glob("*.yaml")),
+    SchemaOf.CONFIGURATION: [Path("config/example.yaml")],
+}
+
+
+@pytest.mark.parametrize(("what", "path"), [(what, path) for what, paths in FILES.items() for path in paths], ids=str)
+def test_an_editor_finds_the_schema_of_a_file_and_nothing_to_correct(what: SchemaOf, path: Path) -> None:
+    first = path.read_text().partition("\n")[0]
+    named = first.removeprefix("# yaml-language-server: $schema=")
+    assert (path.parent / named).resolve() == (CONFIG / what.file_name).resolve()
+    found = Draft202012Validator(schema_of(what)).iter_errors(yaml.safe_load(path.read_text()))
+    assert [(error.json_path, error.message) for error in found] == []
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ({"compute": {"num_node": 2}}, "'num_node' was unexpected"),
+        ({"compute": {"num_nodes": "two"}}, "'two' is not valid"),
+        ({"limits": {"max_restarts": None}, "workload": {"arguments": {"lr": None}}}, None),
+    ],
+)
+def test_an_editor_corrects_an_override(override: dict[str, Any], problem: str | None) -> None:
+    found = [error.message for error in Draft202012Validator(schema_of(SchemaOf.OVERRIDE)).iter_errors(override)]
+    leaves = [
+        error.message
+        for each in Draft202012Validator(schema_of(SchemaOf.OVERRIDE)).iter_errors(override)
+        for error in (each, *(each.context or ()))
+    ]
+    assert bool(found) == (problem is not None)
+    assert problem is None or any(problem in message for message in leaves), leaves
 
 
 def test_the_reference_is_the_models() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import boto3
 from typer.testing import CliRunner
 
+from tests.command_output import require_documented
 from trainflow.cli.main import app
 from trainflow.client.twin_address import read_address
 
@@ -82,6 +83,10 @@ class Commands:
         """What a command answers, whatever that is."""
         answer = self._process(*words) if self._alone or words[0] in ALONE else self._call(*words)
         assert "Traceback" not in answer.stderr
+        if "--json" in words and answer.stdout:
+            lines = answer.stdout.splitlines() if words[0] == "logs" else [answer.stdout]
+            for text in lines:
+                require_documented(words[0], json.loads(text))
         return answer
 
     def __call__(self, *words: str, status: int = 0) -> str:

@@ -44,6 +44,12 @@ class Terminal:
             assert time.monotonic() < deadline, f"{text!r} is not shown:\n{self.shown[-3000:]}"
             assert self._read(0.5), f"The command has ended without {text!r}:\n{self.shown[-3000:]}"
 
+    def pause(self, seconds: float) -> None:
+        """Read on what is shown for so long."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._read(left)
+
     def type(self, keys: str) -> None:
         """Press keys."""
         os.write(self._terminal, keys.encode())

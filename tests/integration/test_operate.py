@@ -105,7 +105,7 @@ def test_all_that_goes_on_is_on_one_screen(place: Place) -> None:
     assert (found["version"], run["run_id"], run["state"], run["total_steps"]) == (1, run_id, "WatchTraining", 100_000)
     assert (run["step"] > 2, run["cost_usd"] > 0, run["trouble"]) == (True, True, None)
     header, row = command("top", *at).splitlines()
-    assert header.split() == ["RUN", "STATE", "STEP", "LOSS", "SEQUENCES/S", "LEFT", "COST", "RUNNING", "FOR"]
+    assert header.split() == ["RUN", "STATE", "STEP", "LOSS", "SPEED", "LEFT", "COST", "RUNNING", "FOR"]
     assert row.startswith(f"{run_id}  WatchTraining  ")
 
 

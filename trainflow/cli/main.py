@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import functools
 import io
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,8 +17,9 @@ from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, require_time_scale
 from trainflow.cli.plugins import leave_plugins
+from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
 from trainflow.errors import TrainflowError
 
@@ -89,11 +89,10 @@ def run(
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
-    if not math.isfinite(time_scale):
-        refuse(f"--time-scale {time_scale}: give a finite number, such as 30.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
     try:
+        require_time_scale(time_scale)
         if not local:
             status = _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
         elif announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
@@ -317,19 +316,24 @@ def init(
 
 @app.command()
 def schema(
-    markdown: Annotated[bool, typer.Option("--markdown", help="A reference for people instead.")] = False,
+    of: Annotated[SchemaOf, typer.Option(help="What it describes.")] = SchemaOf.RUN_SPEC,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A reference of run specs for people instead.")] = False,
     instance_types: Annotated[bool, typer.Option("--instance-types", help="The instance types instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of run specs, for editors."""
+    """Print a JSON Schema: of run specs, for editors, or of another document.
+
+    The others are overrides, configurations of deployments, records of runs, the event of a run's end, and what
+    commands print with --json.
+    """
     leave_plugins()
     from trainflow.cli.instance_reference import instance_reference
+    from trainflow.cli.schemas import schema_text
     from trainflow.cli.spec_reference import spec_reference
-    from trainflow.cli.spec_schema import schema_text
 
     if instance_types:
         typer.echo(instance_reference())
         return
-    typer.echo(spec_reference() if markdown else schema_text(), nl=markdown)
+    typer.echo(spec_reference() if markdown else schema_text(of), nl=markdown)
 
 
 @app.command()

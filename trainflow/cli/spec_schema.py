@@ -1,21 +1,15 @@
-"""The JSON Schema of run specs, from which editors complete and check them."""
+"""The JSON Schema that lies beside a spec, from which editors complete and check it."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from trainflow.cli.schemas import schema_text
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import RunSpec
 
 SCHEMA_FILE = "trainflow.schema.json"
 """Its file beside a spec: a path that resolves for everyone who has the folder, wherever Trainflow is installed, and
 without a network."""
-
-
-def schema_text() -> str:
-    """The content of the file."""
-    return json.dumps(RunSpec.model_json_schema(), indent=2) + "\n"
 
 
 def write_schema(folder: Path) -> None:

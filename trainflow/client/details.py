@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
+from trainflow.models.run_error import RunError
+from trainflow.models.run_status import RunStatus
 from trainflow.models.total_steps import total_steps
 
-if TYPE_CHECKING:  # the status of a run that has ended is its record: it needs nothing that observes one
+if TYPE_CHECKING:  # the status of a run that has ended needs neither what observes one nor a pydantic model
     from trainflow.client.observe.snapshot import RunSnapshot
+    from trainflow.models.run_record import RunRecord
     from trainflow.record.pods import PodView
 
 VERSION = 1
@@ -51,6 +53,8 @@ class RunDetails:
     """Loss of that step; it may be NaN or infinite."""
     throughput: float | None = None
     """Sequences per second over all ranks, median of the latest steps; None where the program does not say it."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Newest value of each further figure that the program reports, under its own name."""
     seconds_left: float | None = None
     cost_usd: float | None = None
     """Estimate of what the run's nodes have cost so far; None where no price is known, and before it had any."""
@@ -63,10 +67,9 @@ class RunDetails:
     def as_json(self) -> dict[str, Any]:
         """The document that `trainflow status --json` prints. A loss that JSON has no number for is a word."""
         document = asdict(self)
-        document["error"] = self.error.model_dump() if self.error else None
         document["started_at"], document["ended_at"] = (_written(at) for at in (self.started_at, self.ended_at))
-        if self.loss is not None and not isfinite(self.loss):
-            document["loss"] = str(self.loss)
+        document["loss"] = _number(self.loss)
+        document["metrics"] = {name: _number(value) for name, value in self.metrics.items()}
         return {"version": VERSION, **document, "status": self.status.value}
 
 
@@ -83,6 +86,7 @@ def details_of_snapshot(snapshot: RunSnapshot) -> RunDetails:
         total_steps=snapshot.total_steps,
         loss=last.loss if last else None,
         throughput=snapshot.sequences_per_second,
+        metrics=last.metrics if last else {},
         seconds_left=snapshot.seconds_left,
         cost_usd=snapshot.cost.usd if snapshot.cost else None,
         pods=[_pod_details(pod) for pod in snapshot.pods],
@@ -94,32 +98,49 @@ def details_of_snapshot(snapshot: RunSnapshot) -> RunDetails:
 
 def details_of_record(record: RunRecord) -> RunDetails:
     """What the record of an ended run says."""
-    training, published = record.training, record.metrics_published
-    last_step = published.last_step if published else None
+    return details_of_document(record.model_dump(mode="json", include=READ))
+
+
+READ = {
+    *("run_id", "status", "started_at", "ended_at", "spec", "error", "warnings", "cost"),
+    *("jobs", "training", "metrics_published"),
+}
+"""Fields of a record that are read here."""
+
+
+def details_of_document(record: Mapping[str, Any]) -> RunDetails:
+    """The same of a record's JSON document, whose other fields may be those of another version.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: If it is no record.
+    """
+    training, published = record.get("training") or {}, record.get("metrics_published") or {}
+    last_step, error, ended_at = published.get("last_step"), record.get("error"), record.get("ended_at")
     return RunDetails(
-        run_id=record.run_id,
-        status=record.status,
-        started_at=record.started_at,
-        ended_at=record.ended_at,
-        step=last_step if last_step is not None or training is None else training.steps,
-        total_steps=total_steps(record.spec, None),
-        loss=training.last_loss if training else None,
-        throughput=training.sequences_per_second if training else None,
-        cost_usd=record.cost.usd if record.cost else None,
+        run_id=record["run_id"],
+        status=RunStatus(record["status"]),
+        started_at=datetime.fromisoformat(record["started_at"]),
+        ended_at=datetime.fromisoformat(ended_at) if ended_at is not None else None,
+        step=last_step if last_step is not None else training.get("steps"),
+        total_steps=total_steps(record["spec"], None),
+        loss=training.get("last_loss"),
+        throughput=training.get("sequences_per_second"),
+        metrics=training.get("last_metrics") or {},
+        cost_usd=(record.get("cost") or {}).get("usd"),
         pods=[
             PodDetails(
-                name=pod.name,
+                name=pod["name"],
                 stage=stage,
-                phase=pod.phase,
-                node=pod.node,
-                exit_code=pod.exit_code,
-                message=pod.message,
+                phase=pod["phase"],
+                node=pod.get("node"),
+                exit_code=pod.get("exit_code"),
+                message=pod.get("message"),
             )
-            for stage, job in record.jobs.items()
-            for pod in job.pods
+            for stage, job in (record.get("jobs") or {}).items()
+            for pod in job.get("pods") or ()
         ],
-        error=record.error,
-        warnings=record.warnings,
+        error=RunError(**error) if error is not None else None,
+        warnings=record.get("warnings") or [],
     )
 
 
@@ -134,6 +155,11 @@ def _pod_details(pod: PodView) -> PodDetails:
         exit_code=pod.exit_code,
         message=pod.message,
     )
+
+
+def _number(value: float | None) -> float | str | None:
+    """A number as JSON has it, or a word."""
+    return value if value is None or isfinite(value) else str(value)
 
 
 def _written(at: datetime | None) -> str | None:

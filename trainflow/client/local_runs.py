@@ -69,12 +69,12 @@ class LocalRuns:
 
     def details(self, run_id: str) -> RunDetails:
         """See `RunReader`."""
-        from trainflow.client.details import RunDetails, details_of_record
-        from trainflow.models.run_record import RunError
+        from trainflow.client.details import RunDetails
+        from trainflow.models.run_error import RunError
 
         folder = self._folder(run_id)
-        if (record := _record(folder)) is not None:
-            return details_of_record(record)
+        if (found := _recorded_details(folder)) is not None:
+            return found
         if (live := self._live(folder)) is not None:
             return live.details(folder.name)
         summary = self.describe(run_id)
@@ -369,6 +369,19 @@ def _document(path: Path) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = document
     return found
+
+
+def _recorded_details(folder: Path) -> RunDetails | None:
+    """What the record says, read without its model; None if there is none that can be read."""
+    from trainflow.client.details import details_of_document
+
+    document = _document(folder / RECORD)
+    if document is None:
+        return None
+    try:
+        return details_of_document(document)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _record(folder: Path) -> RunRecord | None:

@@ -8,19 +8,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from trainflow.models.empty import empty_dict, empty_list
+from trainflow.models.run_error import RunError as RunError
 from trainflow.models.run_status import RunStatus as RunStatus
 
 
 class _Entry(BaseModel):
     # The record's validator holds those of its entries: an entry's own is built when it is first used by itself.
     model_config = ConfigDict(extra="forbid", defer_build=True)
-
-
-class RunError(_Entry):
-    name: str
-    """Class name of the error, as in `trainflow/errors.py` and in the state machines."""
-    message: str
-    what_to_do: str
 
 
 class StateVisit(_Entry):

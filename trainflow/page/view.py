@@ -117,7 +117,8 @@ def figures(
             found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
         if speed := speed_of(snapshot.sequences_per_second, step.metrics):
             figure, _, unit = speed.partition(" ")
-            found.append(KeyFigure("Speed", figure, f"{unit}, median of the latest"))
+            of = "median of the latest" if snapshot.sequences_per_second is not None else "at the newest step"
+            found.append(KeyFigure("Speed", figure, f"{unit}, {of}"))
     found.append(_time_figure(snapshot))
     found += _cost_figures(cost, is_running=snapshot.status is RunStatus.RUNNING)
     nodes = [pod.node for pod in snapshot.pods if pod.node and not pod.finished]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -39,12 +40,33 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{value:,.{digits}f}"
 
 
+ITEMS = (
+    *("sequences", "tokens", "samples", "examples", "images", "imgs", "img", "sentences", "frames", "videos", "words"),
+    *("steps", "batches", "iterations", "iters", "it"),
+)
+"""What programs count a second, the most telling first: steps of unknown size say least."""
+
+_SPEED = re.compile(
+    rf"(?:.*/)?({'|'.join(ITEMS)})(?:_per_sec(?:ond)?|/s(?:ec)?)(?:(?:_per|/)_?(device|gpu|chip|core|node))?"
+)
+
+
 def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float]) -> str:
-    """The speed of a training in the unit in which its program says it; empty if it does not."""
+    """The speed of a training in the unit in which its program says it; empty if it does not.
+
+    Args:
+        sequences_per_second: Over all ranks.
+        metrics: Further figures by the program's own names, such as `images_per_second` or
+            `tokens_per_second_per_device`.
+    """
     if sequences_per_second is not None:
         return f"{rate(sequences_per_second)} sequences/s"
-    tokens = metrics.get("tokens_per_second")
-    return f"{rate(tokens)} tokens/s" if tokens is not None else ""
+    said = [(found, value) for name, value in metrics.items() if (found := _SPEED.fullmatch(name.lower()))]
+    if not said:
+        return ""
+    # The sum over the devices before the share of one.
+    found, value = min(said, key=lambda each: (each[0][2] is not None, ITEMS.index(each[0][1])))
+    return f"{rate(value)} {found[1]}/s{f' per {found[2]}' if found[2] else ''}"
 
 
 def rate(value: float | None) -> str:

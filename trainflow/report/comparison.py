@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from trainflow.models.run_record import RunRecord
 from trainflow.record.comparison import differing_fields, measured, scaling, value_text
-from trainflow.record.wording import duration, rate, significant, usd
+from trainflow.record.wording import duration, rate, significant, speed_of, usd
 from trainflow.report.page import STATUS_IN_WORDS, nodes_of
 from trainflow.report.published_figures import published_figure
 
@@ -28,14 +28,14 @@ def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
     study = {run.run_id: run for run in scaling([measured(record) for record in records])}
     scaled = [study.get(record.run_id) for record in records]
     losses = [each.last_loss if each else None for each in training]
-    speeds = [each.sequences_per_second if each else None for each in training]
+    speeds = [speed_of(each.sequences_per_second, each.last_metrics) if each else "" for each in training]
     rows = [
         ("status", [STATUS_IN_WORDS[record.status] for record in records]),
         ("nodes", [nodes_of(record) for record in records]),
         ("duration", [duration(((record.ended_at or now) - record.started_at).total_seconds()) for record in records]),
         ("steps", [f"{each.steps:,}" if each else "" for each in training]),
         ("last loss", ["" if loss is None else significant(loss) for loss in losses]),
-        ("sequences/s", ["" if speed is None else rate(speed) for speed in speeds]),
+        *_speeds(speeds),
         ("sequences/s, published", [rate(figure.sequences_per_second) if figure else "" for figure in published]),
         (SCALING[0], [rate(run.per_node) if run else "" for run in scaled]),
         (SCALING[1], [f"{run.efficiency:.0%}" if run else "" for run in scaled]),
@@ -43,6 +43,13 @@ def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
         ("cost (estimate)", [usd(record.cost.usd) if record.cost else "" for record in records]),
     ]
     return [(name, values) for name, values in rows if any(values)]
+
+
+def _speeds(speeds: Sequence[str]) -> list[Row]:
+    """A row for each unit that the programs use: figures of different units are not compared."""
+    parts = [speed.partition(" ") for speed in speeds]
+    units = dict.fromkeys(unit for _, _, unit in parts if unit)
+    return [(unit, [figure if of == unit else "" for figure, _, of in parts]) for unit in units]
 
 
 def fields(records: Sequence[RunRecord]) -> list[Row]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from trainflow.record.wording import clock, count, duration, estimated_cost, number, rate, size
+from trainflow.record.wording import clock, count, duration, estimated_cost, number, rate, size, speed_of
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,21 @@ def test_counts_agree_with_their_nouns() -> None:
 def test_a_cost_is_said_with_how_exact_it_is() -> None:
     assert estimated_cost(12.3) == "about 12.30 USD at on-demand prices"
     assert estimated_cost(0.004) == "less than 0.01 USD at on-demand prices"
+
+
+@pytest.mark.parametrize(
+    ("sequences_per_second", "metrics", "words"),
+    [
+        (6450.4, {"tokens_per_second": 1.0}, "6,450 sequences/s"),
+        (None, {"tokens_per_second": 12_800.0}, "12,800 tokens/s"),
+        (None, {"tokens_per_second_per_device": 800.0}, "800.0 tokens/s per device"),
+        (None, {"tokens_per_second_per_device": 800.0, "batches_per_second": 2.0}, "2.0 batches/s"),
+        (None, {"train/images/sec": 812.0, "it/s": 3.0}, "812.0 images/s"),
+        (None, {"Examples_per_sec": 70.0}, "70.0 examples/s"),
+        (None, {"throughput": 5.0, "io_bytes_per_second": 7.0, "loss": 1.0}, ""),
+    ],
+)
+def test_a_speed_has_the_unit_that_the_program_names(
+    sequences_per_second: float | None, metrics: dict[str, float], words: str
+) -> None:
+    assert speed_of(sequences_per_second, metrics) == words

@@ -44,6 +44,12 @@ def test_a_fact_that_no_run_has_is_left_out() -> None:
     assert fields(runs) == [("compute.num_nodes", ["2", "16"])]
 
 
+def test_speeds_of_different_units_stand_in_rows_of_their_own() -> None:
+    vision = Training(steps=1, last_metrics={"images_per_second": 812.0})
+    found = dict(facts([record(2, 6450.0), record(2, None, training=vision)], now=BEGIN))
+    assert (found["sequences/s"], found["images/s"]) == (["6,450", ""], ["", "812.0"])
+
+
 def test_a_scaling_study_has_its_efficiency() -> None:
     runs = [record(2, 6450.0), record(16, 48_000.0, cost=Cost(usd=None, node_hours=1, region="mars-1"))]
     found = dict(facts(runs, now=BEGIN))

@@ -48,8 +48,9 @@ def test_runs_that_go_on_are_shown_and_one_that_cannot_be_read_says_why() -> Non
     rows = rows_of(cast(RunReader, Reader()))
     refused = "not known: These credentials may not call states:GetExecutionHistory."
     cells = [line.split("  ") for line in text_of(rows, NOW).splitlines()[1:]]
+    rest = ("2 h 01 min", "64.50 USD", "1 h 30 min")
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
-        ["trains", "WatchTraining", "1,500/28,125", "nan", "6,450.0", "2 h 01 min", "64.50 USD", "1 h 30 min"],
+        ["trains", "WatchTraining", "1,500/28,125", "nan", "6,450 sequences/s", *rest],
         ["hidden", refused, "1 h 30 min"],
     ]
     documents = [row.as_json() for row in rows]

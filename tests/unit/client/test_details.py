@@ -20,7 +20,9 @@ NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
-    run = RunDetails(run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, loss=math.nan)
+    run = RunDetails(
+        run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, loss=math.nan, metrics={"a": math.inf}
+    )
     document = json.loads(json.dumps(run.as_json(), allow_nan=False))
     assert document == {
         "version": 1,
@@ -33,6 +35,7 @@ def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
         "total_steps": None,
         "loss": "nan",
         "throughput": None,
+        "metrics": {"a": "inf"},
         "seconds_left": None,
         "cost_usd": None,
         "pods": [],
@@ -62,7 +65,7 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         "status    FAILED",
         "started   2026-11-22 09:00 UTC",
         "duration  3 h 00 min",
-        "step      10/20, loss 2.5000, 1,234.5 sequences/s",
+        "step      10/20, loss 2.5000, 1,234 sequences/s",
         "cost      about 12.30 USD at on-demand prices",
         "error     TrainingFailed: Rank 0 ended.",
         "to do     Read its log.",
@@ -71,6 +74,13 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         "POD  LAST PHASE  NODE",
         "a-0  Failed      n     OOMKilled exit code 137",
     ]
+
+
+def test_a_speed_has_the_unit_of_the_program() -> None:
+    run = RunDetails(
+        run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, metrics={"images_per_second": 812.25}
+    )
+    assert "step      3, 812.2 images/s" in details_text(run, NOW).splitlines()
 
 
 def test_a_run_that_has_printed_no_step_yet_says_so() -> None:

@@ -10,8 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from recorded_runs import recorded
 
 from tests.fakes.runs import SPEC
+from trainflow.client.details import details_of_record
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.log_times import LogTimes, times_file
@@ -75,6 +77,35 @@ def test_an_ended_run_is_listed_and_described_by_its_record(local: LocalRuns, tm
         ("a-1-training-2-workers-0", "node-0"),
         ("a-1-training-2-workers-1", "node-1"),
     ]
+
+
+@pytest.mark.parametrize("name", ["succeeded", "worker_failed", "rejected", "aborted"])
+def test_an_ended_run_is_described_as_its_record_says(local: LocalRuns, tmp_path: Path, name: str) -> None:
+    record = recorded(name).record()
+    write_record(record, tmp_path / "out" / record.run_id / "run.json")
+    found = local.details(record.run_id)
+    assert found == details_of_record(record)
+    assert (found.run_id, found.status, found.error) == (record.run_id, record.status, record.error)
+    assert (found.started_at, found.ended_at) == (record.started_at, record.ended_at)
+    assert [pod.name for pod in found.pods] == [pod.name for job in record.jobs.values() for pod in job.pods]
+    if record.training is not None:
+        assert (found.loss, found.throughput) == (record.training.last_loss, record.training.sequences_per_second)
+
+
+def test_the_record_of_a_later_version_is_described_by_what_this_one_knows(local: LocalRuns, tmp_path: Path) -> None:
+    record = leave_run(tmp_path / "out", "a-1")
+    path = tmp_path / "out" / "a-1" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "further": {}}))
+    assert local.details("a-1") == details_of_record(record)
+
+
+def test_a_damaged_record_is_described_as_none(local: LocalRuns, tmp_path: Path) -> None:
+    leave_run(tmp_path / "out", "a-1")
+    path = tmp_path / "out" / "a-1" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "jobs": {"training": {"pods": [{}]}}}))
+    found = local.details("a-1")
+    assert found.error is not None
+    assert found.error.message == "The twin ended before the run did, and left no record."
 
 
 @pytest.mark.parametrize(("rank", "pod"), [(0, "a-1-training-2-workers-0"), (1, "a-1-training-2-workers-1")])

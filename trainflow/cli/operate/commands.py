@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -46,6 +47,7 @@ from trainflow.errors import TrainflowError
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
     from trainflow.client.place import RunReader
+    from trainflow.client.pod_logs import LogRequest
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -120,6 +122,7 @@ def logs(
     since: Annotated[
         str | None, typer.Option(help="From this time on: 10m, 2h, or 2026-11-22T08:00.", show_default=False)
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object for each line, for programs.")] = False,
 ) -> None:
     """Print the log of RUN's training.
 
@@ -137,11 +140,18 @@ def logs(
         rank=rank, pod=pod, since=begin, follow=follow, notify=lambda sentence: typer.echo(sentence, err=True)
     )
     reader = open_reader(local=local, place=place, out=out)
+    told = _line_writer(reader.describe(run).run_id, request) if as_json else str
     with _until_interrupted():
         for line in reader.log(run, request):
-            print(line, flush=follow)
+            print(told(line), flush=follow)
         if follow:
             _tell_outcome(reader.details(run))
+
+
+def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
+    """What `logs --json` prints of a line."""
+    of = {"run_id": run_id, "rank": request.rank if request.pod is None else None, "pod": request.pod}
+    return lambda line: json.dumps({**of, "line": line})
 
 
 def _tell_outcome(run: RunDetails) -> None:

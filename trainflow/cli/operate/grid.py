@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainflow.cli.json_output import VERSION, AsJson, print_json
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, require_time_scale
 from trainflow.cli.spec_options import Overrides, SpecPath
 
 if TYPE_CHECKING:
@@ -59,8 +58,7 @@ def grid(
     """
     if local and place is not None:
         raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
-    if not math.isfinite(time_scale):
-        raise PlaceChoice(f"--time-scale {time_scale}: give a finite number, such as 30.")
+    require_time_scale(time_scale)
     from trainflow.cli.operate.shown import table
     from trainflow.client.code import pack
     from trainflow.client.grid import grid_of

@@ -39,6 +39,9 @@ PlaceName = Annotated[
 Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folders.")]
 Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
 
+LARGEST_TIME_SCALE = 10_000.0
+"""A day of the state machines in nine seconds; what the twin itself does takes its own time."""
+
 OUT = completion.OUT
 HOME = Path(".trainflow")
 
@@ -47,6 +50,12 @@ class PlaceChoice(TrainflowError):
     """The options name two places, or none that can be used."""
 
     input_at_fault = True
+
+
+def require_time_scale(value: float) -> None:
+    """Raises `PlaceChoice` for a factor with which no wait of the state machines is one any more."""
+    if not value <= LARGEST_TIME_SCALE:  # NaN is no number to compare
+        raise PlaceChoice(f"--time-scale {value:g}: give a number from 1 to {LARGEST_TIME_SCALE:,.0f}, such as 30.")
 
 
 def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> LocalRuns | DeployedRuns:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from trainflow.cli.exit_status import ABORTED, STOPPED_BEFORE
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, RunId
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, RunId, require_time_scale
 
 TIME_SCALE = 30.0
 
@@ -51,8 +50,7 @@ def resume(
     """
     if local and place is not None:
         raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
-    if not math.isfinite(time_scale):
-        raise PlaceChoice(f"--time-scale {time_scale}: give a finite number, such as 30.")
+    require_time_scale(time_scale)
     if kubeconfig is not None and not kubeconfig.is_file():
         raise PlaceChoice(f"--kubeconfig {kubeconfig}: there is no such file.")
     from trainflow.models.spec_changes import changes_of

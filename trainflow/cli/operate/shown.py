@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainflow.models.run_status import RunStatus
-from trainflow.record.wording import HOUR, count, duration, estimated_cost, usd
+from trainflow.record.wording import HOUR, count, duration, estimated_cost, speed_of, usd
 
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
@@ -62,8 +62,8 @@ def details_text(run: RunDetails, now: datetime) -> str:
     if run.step is not None:
         of = f"/{run.total_steps}" if run.total_steps else ""
         loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
-        speed = f", {run.throughput:,.1f} sequences/s" if run.throughput is not None else ""
-        facts.append(("step", f"{run.step}{of}{loss}{speed}"))
+        speed = speed_of(run.throughput, run.metrics)
+        facts.append(("step", f"{run.step}{of}{loss}{f', {speed}' if speed else ''}"))
     elif run.status is RunStatus.RUNNING:
         facts.append(("step", "none yet"))
     if run.seconds_left:

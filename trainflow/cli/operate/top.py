@@ -25,7 +25,7 @@ REFRESH_SECONDS = 5.0
 NUM_AT_ONCE = 8
 """Runs that are asked for at the same time: Step Functions answers some ten requests a second for an account."""
 
-HEADER = ("RUN", "STATE", "STEP", "LOSS", "SEQUENCES/S", "LEFT", "COST", "RUNNING FOR")
+HEADER = ("RUN", "STATE", "STEP", "LOSS", "SPEED", "LEFT", "COST", "RUNNING FOR")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def text_of(rows: Sequence[Row], now: datetime) -> str:
 
 
 def _cells(row: Row, now: datetime) -> tuple[str, ...]:
-    from trainflow.record.wording import duration
+    from trainflow.record.wording import duration, speed_of
 
     running_for, found = duration((now - row.started_at).total_seconds()), row.details
     if found is None:
@@ -108,7 +108,7 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
     loss = "" if found.loss is None else f"{found.loss:.4f}" if isfinite(found.loss) else str(found.loss)
     left = "" if not found.seconds_left else duration(found.seconds_left)
     cost = "" if found.cost_usd is None else f"{found.cost_usd:,.2f} USD"
-    speed = "" if found.throughput is None else f"{found.throughput:,.1f}"
+    speed = speed_of(found.throughput, found.metrics)
     return (row.run_id, found.state or "", step, loss, speed, left, cost, running_for)
 
 
