@@ -9,11 +9,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from local import preflight
 from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET
+from local.aws.faults import no_faults, no_throttling
 from local.aws.server import REGION
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
@@ -36,6 +37,9 @@ from trainflow.models.run_record import RunError
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.protocol.pods import RUNS
+
+if TYPE_CHECKING:  # a run without faults imports no plan of them
+    from local.planned_faults import PlannedFaults
 
 
 class TwinRuns(DeployedRuns):
@@ -61,6 +65,8 @@ class TwinPlace:
     def __init__(self, options: PlaceOptions) -> None:
         self._options = options
         self._twin: Twin | None = None
+        self._faults: PlannedFaults | None = None
+        self._faults_opened = ExitStack()
         self._addresses: list[HeldAddress] = []
 
     def __enter__(self) -> Self:
@@ -70,9 +76,16 @@ class TwinPlace:
         with ExitStack() as last:
             for address in self._addresses:
                 last.callback(address.close)
+            if self._faults is not None and self._twin is not None:
+                last.callback(self._tell_faults, self._faults)
             if self._twin is not None:
                 last.callback(self._twin.stop)
-        self._twin, self._addresses = None, []
+            last.callback(self._faults_opened.close)
+        self._twin, self._faults, self._addresses = None, None, []
+
+    def _tell_faults(self, faults: PlannedFaults) -> None:
+        for sentence in faults.told():
+            self._options.say(sentence)
 
     def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
         """See `Place`.
@@ -118,11 +131,15 @@ class TwinPlace:
         self, spec: RunSpec, image_root: Path, *, code: PackedCode | None = None, run_id: str | None = None
     ) -> str:
         self._check(spec, image_root)
+        if self._faults is None and self._options.faults is not None:
+            self._faults = self._planned_faults(self._options.faults)
         if code is not None:
             spec = code.named_in(spec, bucket=ARTIFACT_BUCKET)
         run_id = run_id or new_run_id(spec, datetime.now(UTC))
         if self._twin is None:
-            self._twin = self._started_twin(spec, image_root, folder=self._options.out / run_id)
+            self._twin = self._started_twin(spec, image_root, folder=self._options.out / run_id, faults=self._faults)
+            if self._faults is not None:
+                self._faults_opened.enter_context(self._faults.opened(self._twin))
         elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
             raise PlaceUnavailable("compute.backend: this twin was started without Slurm; start the run by itself.")
         elif self._twin.image_root != image_root:
@@ -134,6 +151,8 @@ class TwinPlace:
             folder_buckets.put(self._options.home / "s3", ARTIFACT_BUCKET, packed_key(code.sha256), code.content)
         start = LocalStart(spec=spec.model_dump(mode="json"), image_root=image_root)
         write_start(self._options.out / run_id, start)
+        if self._faults is not None:
+            self._faults.started()
         TwinRuns(self._twin).start(spec, code=code, run_id=run_id)
         self._addresses.append(HeldAddress(self._options.out / run_id, self._twin.address()))
         return run_id
@@ -195,7 +214,24 @@ class TwinPlace:
         except (subprocess.CalledProcessError, OSError) as error:
             raise PlaceUnavailable(f"{home}: the demo's data set could not be made ({error}).") from None
 
-    def _started_twin(self, spec: RunSpec, image_root: Path, *, folder: Path) -> Twin:
+    def _planned_faults(self, path: Path) -> PlannedFaults:
+        from local.fault_file import read_faults
+        from local.planned_faults import PlannedFaults
+
+        faults = read_faults(path)
+        if self._options.kubeconfig is not None and (faults.kubernetes_api or faults.nodes):
+            raise PlaceUnavailable(
+                f"--faults {path}: kubernetes_api and nodes are faults of the twin's own cluster; leave out "
+                "--kubeconfig."
+            )
+        planned = PlannedFaults(faults, time_scale=self._options.time_scale)
+        for sentence in planned.announced():
+            self._options.say(sentence)
+        return planned
+
+    def _started_twin(
+        self, spec: RunSpec, image_root: Path, *, folder: Path, faults: PlannedFaults | None = None
+    ) -> Twin:
         try:
             twin = Twin(
                 home=self._options.home,
@@ -203,6 +239,8 @@ class TwinPlace:
                 time_scale=self._options.time_scale,
                 kubeconfig=self._options.kubeconfig,
                 image_root=image_root,
+                faults=faults or no_faults,
+                throttled=faults.throttle if faults else no_throttling,
                 slurm=SlurmSettings() if spec.compute.backend_description.needs_slurm else None,
             )
             with self._options.busy("Starting the twin …"):

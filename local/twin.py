@@ -7,6 +7,7 @@ own. Every one of them ends when this process does, however it ends: they watch 
 from __future__ import annotations
 
 import base64
+import functools
 import gc
 import json
 import os
@@ -28,6 +29,7 @@ from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
+from local.aws.services import LAMBDA, PODS
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
 from local.nodegroups import Nodegroups, NodeSettings
@@ -35,6 +37,7 @@ from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from trainflow.client.twin_address import TwinAddress
+from trainflow.protocol.pods import SERVICE_ACCOUNT
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -117,7 +120,7 @@ class Twin:
         self._lambdas = LambdaRuntime(
             self._lambda_environment(),
             log_dir=self.log_dir / "lambda",
-            credentials=self.aws.credentials_of,
+            credentials=functools.partial(self.aws.credentials_of, service=LAMBDA),
             faults=faults,
         )
         self._cluster: subprocess.Popen[bytes] | None = None
@@ -324,10 +327,20 @@ class Twin:
         settings for processes that share this machine."""
         return {
             **self.aws.client_environment,
-            **(self.aws.credentials_of(deployment.POD_ROLE, "pods") if self._deployed else {}),
+            **(self._pod_credentials() if self._deployed else {}),
             "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
             "PYTHON_EXEC": str(self._python),  # what torchrun starts workers with, whatever started torchrun
         }
+
+    def _pod_credentials(self) -> dict[str, str]:
+        """What EKS Pod Identity gives to the runs' pods, with its session tags (EKS user guide, 'Grant Pods access to
+        AWS resources based on tags')."""
+        tags = {
+            "eks-cluster-name": CLUSTER_NAME,
+            "kubernetes-namespace": NAMESPACE,
+            "kubernetes-service-account": SERVICE_ACCOUNT,
+        }
+        return self.aws.credentials_of(deployment.POD_ROLE, "pods", service=PODS, tags=tags)
 
     def _slurm_settings(self) -> dict[str, str]:
         """Variables of the functions for Slurm, with its key in Secrets Manager, as with AWS PCS."""

@@ -69,7 +69,7 @@ class Deployment:
 def make_cluster(aws: AwsServer) -> None:
     """Make the EKS cluster and its node groups: empty ones to train on, and one for small pods."""
     quotas.serve(max_nodes=MAX_NODES)
-    eks, role = aws.client("eks"), _role(aws, "cluster")
+    eks, role = aws.client("eks"), _role(aws, "cluster", template=None)
     in_zone = [{"Name": "availability-zone-id", "Values": [ZONE_ID]}]
     subnets = [found["SubnetId"] for found in aws.client("ec2").describe_subnets(Filters=in_zone)["Subnets"]]
     eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
@@ -153,8 +153,9 @@ def deploy(
         **(slurm or {}),
     }
     machines = {name: _machine_arn(name) for name in ("watch_job", "training")}
-    tasks = _functions(aws, TASKS, settings)
-    handlers = _functions(aws, EVENT_HANDLERS, {**settings, "TRAINING_STATE_MACHINE_ARN": machines["training"]})
+    tasks = _functions(aws, TASKS, settings, stack="orchestration")
+    of_handlers = {**settings, "TRAINING_STATE_MACHINE_ARN": machines["training"]}
+    handlers = _functions(aws, EVENT_HANDLERS, of_handlers, stack="triggers")
     values: dict[str, Sequence[str]] = {
         "storage.Data.Arn": [f"arn:aws:s3:::{DATA_BUCKET}"],
         "storage.Artifacts.Arn": [f"arn:aws:s3:::{ARTIFACT_BUCKET}"],
@@ -172,7 +173,8 @@ def deploy(
         "granted secret": granted_secrets,
         **{f"orchestration.{name}Function.Arn": [arn] for name, arn in tasks.items()},
     }
-    watch_job_role, training_role = _role(aws, "WatchJob"), _role(aws, "Training")
+    watch_job_role = _role(aws, "WatchJob", template="orchestration.StateMachinesWatchJobRole")
+    training_role = _role(aws, "Training", template="orchestration.StateMachinesTrainingRole")
     for role in ("WatchJob", "Training"):  # before the state machines: Step Functions asks what their roles may do
         granted.to_role(f"trainflow-{role}", template=f"orchestration.StateMachines{role}Role", values=values)
     # The texts name versions: the roles may invoke these and nothing else.
@@ -187,10 +189,10 @@ def deploy(
         live,
         data_bucket=DATA_BUCKET,
         training_state_machine_arn=training,
-        role=_role(aws, "SurveySchedule"),
+        role=_role(aws, "SurveySchedule", template="triggers.SchedulesSurvey"),
         key=key,
     )
-    _role(aws, "Pods")
+    _role(aws, "Pods", template="cluster.WorkloadPodRole")
     _grant(values, topic_arn=topic_arn, keys={"storage.Key": storage_key, "orchestration.Key": key})
     triggers.read_requests(aws, live["StartRun"])
     address = DeploymentAddress(
@@ -295,18 +297,22 @@ def _exists(aws: AwsServer, bucket: str) -> bool:
     return any(found["Name"] == bucket for found in aws.client("s3").list_buckets()["Buckets"])
 
 
-def _role(aws: AwsServer, name: str) -> str:
-    policy = {"Version": "2012-10-17", "Statement": []}
-    role = aws.client("iam").create_role(RoleName=f"trainflow-{name}", AssumeRolePolicyDocument=json.dumps(policy))
+def _role(aws: AwsServer, name: str, *, template: str | None) -> str:
+    """ARN of a new role with the trust policy of a template's role; None: it is a name that nothing assumes."""
+    nobody = json.dumps({"Version": "2012-10-17", "Statement": []})
+    trust = granted.trust_of(template, {"cluster.Cluster": [CLUSTER_NAME]}) if template else nobody
+    role = aws.client("iam").create_role(RoleName=f"trainflow-{name}", AssumeRolePolicyDocument=trust)
     return str(role["Role"]["Arn"])
 
 
-def _functions(aws: AwsServer, functions: Iterable[Function], settings: Mapping[str, str]) -> dict[str, str]:
+def _functions(
+    aws: AwsServer, functions: Iterable[Function], settings: Mapping[str, str], *, stack: str
+) -> dict[str, str]:
     """Functions with a role each, and what the cluster's access entries say of it."""
     client, eks = aws.client("lambda"), aws.client("eks")
     arns = {}
     for function in functions:
-        role = _role(aws, function.name)
+        role = _role(aws, function.name, template=f"{stack}.{function.name}Role")
         if function.access is not None:
             eks.create_access_entry(
                 clusterName=CLUSTER_NAME, principalArn=role, kubernetesGroups=[function.access.value]

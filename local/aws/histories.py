@@ -33,7 +33,7 @@ def apply() -> None:
         asked_results = self._get_int_param("maxResults") or DEFAULT_RESULTS
         if asked_results > MOST_RESULTS:
             raise ValidationException(f"maxResults: {asked_results} is more than {MOST_RESULTS}.")
-        events = _events_of(self.stepfunction_backend.describe_execution(self._get_param("executionArn")))
+        events = events_of(self.stepfunction_backend.describe_execution(self._get_param("executionArn")))
         try:
             page, token = page_of(
                 events,
@@ -78,7 +78,7 @@ def page_of(
     return events[first - 1 : last - 1], str(last) if last <= len(events) else None
 
 
-def _events_of(execution: Any) -> list[dict[str, Any]]:
+def events_of(execution: Any) -> list[dict[str, Any]]:
     """The history so far. Events do not change once they are in it."""
     environment = execution.exec_worker.env
     if environment is None:  # the execution has not started yet

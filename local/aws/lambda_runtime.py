@@ -19,6 +19,7 @@ from typing import Any
 
 from local import runtime_folder
 from local.aws import patches
+from local.aws.access.guard import AccessDenied
 from local.aws.faults import Duplicate, FaultPlan, no_faults
 
 
@@ -214,13 +215,20 @@ class LambdaRuntime:
         worker.kill()
 
     def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool, str]:
+        from moto.awslambda.exceptions import LambdaClientError
+
+        try:
+            credentials = self._credentials(moto_function.role, moto_function.function_name)
+        except AccessDenied:
+            said = "The role defined for the function cannot be assumed by Lambda."
+            raise LambdaClientError("AccessDeniedException", said) from None
         function = FunctionConfiguration(
             name=moto_function.function_name,
             arn=moto_function.function_arn,
             handler=moto_function.handler,
             environment={
                 **self._environment,
-                **self._credentials(moto_function.role, moto_function.function_name),
+                **credentials,
                 **_lambda_variables(moto_function),
             },
             timeout_seconds=float(moto_function.timeout),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import secrets
 import socket
 import threading
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from botocore.config import Config
@@ -14,12 +16,13 @@ from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
 from local.aws import access_entries, events, metric_limits, moto_performance, patches, throttling, versions
-from local.aws.access import entrance, guard
+from local.aws.access import entrance, guard, trusts
 from local.aws.access.guard import Guard
 from local.aws.faults import RequestPlan, no_throttling
 from local.aws.queues import QueueConsumers
 from local.aws.replacements import put_back, replace_item
 from local.aws.schedules import Schedules
+from local.aws.services import LAMBDA, STEP_FUNCTIONS
 from local.aws.session import NO_FILES, SettingsAside, isolated_session
 from local.aws.targets import Targets
 
@@ -67,7 +70,8 @@ class AwsServer:
         )
         self.targets = Targets(self.client, self.guard, time_scale=time_scale)
         self.schedules = Schedules(self.targets, time_scale=time_scale)
-        self._queues = QueueConsumers(self.client, self.client_of, time_scale=time_scale)
+        pollers = functools.partial(self.client_of, principal=LAMBDA)
+        self._queues = QueueConsumers(self.client, pollers, time_scale=time_scale)
 
     @property
     def client_environment(self) -> dict[str, str]:
@@ -95,9 +99,12 @@ class AwsServer:
         patches.apply_all()
         patches.scaled_waits(self._time_scale)
         moto_performance.apply_all()
-        moto_performance.clients_made_once(self._session, self.credentials_of)
+        moto_performance.clients_made_once(
+            self._session, functools.partial(self.credentials_of, service=STEP_FUNCTIONS)
+        )
         guard.install(self.guard)
         entrance.install(self.guard)
+        trusts.install(self.guard)
         throttling.install(self._throttled)
         metric_limits.apply()
         versions.apply_all()
@@ -138,8 +145,16 @@ class AwsServer:
         """A boto3 client of one of the twin's services, whatever the caller's own AWS settings are."""
         return self._client(service, None)
 
-    def client_of(self, service: str, role_arn: str) -> Any:
-        """A boto3 client with the credentials of a role, for what a service does with it."""
+    def client_of(self, service: str, role_arn: str, *, principal: str | None = None) -> Any:
+        """A boto3 client with the credentials of a role.
+
+        Args:
+            service: Name of the service.
+            role_arn: The role.
+            principal: The service that uses the role; see `credentials_of`.
+        """
+        if principal is not None:
+            self.guard.require_trust(principal, role_arn)
         return self._client(service, role_arn)
 
     def _client(self, service: str, role_arn: str | None) -> Any:
@@ -157,8 +172,22 @@ class AwsServer:
                 )
             return self._clients[service, role_arn]
 
-    def credentials_of(self, role_arn: str, session: str) -> dict[str, str]:
-        """Environment variables of an assumed role, as Lambda sets them for a function."""
+    def credentials_of(
+        self, role_arn: str, session: str, *, service: str | None = None, tags: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """Environment variables of an assumed role, as Lambda sets them for a function.
+
+        Args:
+            role_arn: The role.
+            session: Name of the session.
+            service: Principal of the service that assumes it; None for the account's owner, who may assume every role.
+            tags: Tags that the service gives the session.
+
+        Raises:
+            AccessDenied: If the role's trust policy does not let the service assume it.
+        """
+        if service is not None:
+            self.guard.require_trust(service, role_arn, tags=tags)
         assumed = self.client("sts").assume_role(RoleArn=role_arn, RoleSessionName=session)["Credentials"]
         return {
             "AWS_ACCESS_KEY_ID": assumed["AccessKeyId"],

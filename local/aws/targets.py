@@ -45,12 +45,16 @@ class Target:
     dead_letter_arn: str | None = None
 
     @property
+    def service(self) -> str:
+        """Principal of the service that delivers."""
+        return f"{self.sender.split(':')[2]}.amazonaws.com"
+
+    @property
     def caller(self) -> Caller:
         """The principal that delivers."""
-        service = self.sender.split(":")[2]
-        return (
-            Caller("role", self.role_arn, service) if self.role_arn else Caller("service", f"{service}.amazonaws.com")
-        )
+        if self.role_arn:
+            return Caller("role", self.role_arn, self.sender.split(":")[2])
+        return Caller("service", self.service)
 
 
 class Targets:
@@ -142,6 +146,8 @@ class Targets:
             "states": ("StartExecution", {"stateMachineArn": arn}),
             "lambda": ("Invoke", {"FunctionName": arn}),
         }[service]
+        if target.role_arn is not None:
+            self._guard.require_trust(target.service, target.role_arn)
         source = {"aws:sourcearn": (target.sender,)}
         asks = of_request(service, operation, parameters, self._guard.account)
         self._guard.require(target.caller, [Ask(ask.action, ask.resource, {**ask.context, **source}) for ask in asks])

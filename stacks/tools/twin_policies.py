@@ -62,6 +62,7 @@ def document(templates: Mapping[str, Template]) -> dict[str, Any]:
     names = Names(templates)
     return {
         "roles": {name: policy for stack in STACKS for name, policy in _roles(stack, names)},
+        "trusts": {name: policy for stack in STACKS for name, policy in _trusts(stack, names)},
         "resources": {name: policy for stack in STACKS for name, policy in _resources(stack, names)},
     }
 
@@ -113,10 +114,7 @@ def plain(logical_id: str) -> str:
 def _roles(stack: str, names: Names) -> Iterator[tuple[str, Any]]:
     """Every role with its statements: inline, of managed policies, and of policies that name it."""
     resources = names.templates[stack]["Resources"]
-    for logical_id, resource in resources.items():
-        if resource["Type"] != "AWS::IAM::Role" or not ROLES.fullmatch(logical_id):
-            continue
-        properties = resource["Properties"]
+    for logical_id, properties in _properties_of_roles(resources):
         documents = [each["PolicyDocument"] for each in properties.get("Policies", ())]
         documents += [
             each["Properties"]["PolicyDocument"]
@@ -128,6 +126,19 @@ def _roles(stack: str, names: Names) -> Iterator[tuple[str, Any]]:
             home, policy = _managed(stack, managed, names)
             statements += [names.resolved(home, each) for each in policy["Statement"]]
         yield f"{stack}.{plain(logical_id)}", statements
+
+
+def _trusts(stack: str, names: Names) -> Iterator[tuple[str, Any]]:
+    """Every role with the statements of its trust policy."""
+    for logical_id, properties in _properties_of_roles(names.templates[stack]["Resources"]):
+        statements = properties["AssumeRolePolicyDocument"]["Statement"]
+        yield f"{stack}.{plain(logical_id)}", names.resolved(stack, statements)
+
+
+def _properties_of_roles(resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for logical_id, resource in resources.items():
+        if resource["Type"] == "AWS::IAM::Role" and ROLES.fullmatch(logical_id):
+            yield logical_id, resource["Properties"]
 
 
 def _managed(stack: str, reference: Any, names: Names) -> tuple[str, Any]:

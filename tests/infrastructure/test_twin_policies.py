@@ -25,6 +25,7 @@ def test_every_function_has_a_role_in_the_file() -> None:
     roles = granted.templates()["roles"]
     assert {f"orchestration.{function.name}Role" for function in TASKS} <= roles.keys()
     assert {f"triggers.{function.name}Role" for function in EVENT_HANDLERS} <= roles.keys()
+    assert granted.templates()["trusts"].keys() == roles.keys()
 
 
 def test_names_of_resources_are_filled_in_and_those_of_no_resource_are_left_out() -> None:
@@ -53,5 +54,5 @@ def test_a_resource_that_differs_makes_another_file() -> None:
     template = {"Resources": {"Key1234ABCD": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": {"Statement": []}}}}}
     empty: dict[str, Any] = {"Resources": {}}
     made = twin_policies.document({**dict.fromkeys(twin_policies.STACKS, empty), "storage": template})
-    assert made == {"roles": {}, "resources": {"storage.Key": []}}
+    assert made == {"roles": {}, "trusts": {}, "resources": {"storage.Key": []}}
     assert listed(json.loads(granted.FILE.read_text())["resources"]["storage.Key"])

@@ -21,10 +21,23 @@ FOR_RULES = json.dumps(
 """The policy of a queue to which every rule may send."""
 
 
+SERVICES = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"Service": [f"{name}.amazonaws.com" for name in ("events", "lambda", "scheduler", "states")]},
+        }
+    ],
+}
+"""The trust policy of a role that these services may use."""
+
+
 def make_role(aws: AwsServer, name: str) -> str:
-    """A role that may do everything; its ARN."""
+    """A role that may do everything, for every service; its ARN."""
     iam = aws.client("iam")
-    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument='{"Version": "2012-10-17", "Statement": []}')
+    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(SERVICES))
     everything = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
     iam.put_role_policy(RoleName=name, PolicyName="everything", PolicyDocument=json.dumps(everything))
     return str(role["Role"]["Arn"])

@@ -12,11 +12,10 @@ from botocore.exceptions import ClientError
 
 from local.aws.deployment import create_bucket, empty_archive
 from local.aws.server import AwsServer
-from tests.integration.permitted import FOR_RULES, make_role
+from tests.integration.permitted import FOR_RULES, SERVICES, make_role
 
 ROLE = "arn:aws:iam::123456789012:role/states"
 PASS = {"StartAt": "Pass", "States": {"Pass": {"Type": "Pass", "Result": {"word": "${Word}"}, "End": True}}}
-NOBODY = {"Version": "2012-10-17", "Statement": []}
 ACCOUNT = {"AWS": "arn:aws:iam::123456789012:root"}
 ACCOUNT_DECIDES = {"Statement": [{"Effect": "Allow", "Action": "kms:*", "Principal": ACCOUNT, "Resource": "*"}]}
 """The policy of a key that leaves it to the account's policies who may use it."""
@@ -83,7 +82,7 @@ def get(name: str, attribute: str = "Arn") -> dict[str, Any]:
 
 
 FUNCTION = {
-    "Role": resource("AWS::IAM::Role", AssumeRolePolicyDocument=NOBODY),
+    "Role": resource("AWS::IAM::Role", AssumeRolePolicyDocument=SERVICES),
     "Function": resource(
         "AWS::Lambda::Function",
         Code={"ZipFile": "def handler(event, context): ..."},

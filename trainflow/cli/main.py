@@ -70,6 +70,10 @@ def run(
             "otherwise the repository."
         ),
     ] = None,
+    faults: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A file of faults that the twin injects into the run: docs/twin.md."),
+    ] = None,
     override: Overrides = None,
     place: PlaceName = None,
     detach: Annotated[
@@ -91,6 +95,10 @@ def run(
         refuse("Give --local for the twin or --place for a deployment, not both.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
+    if faults is not None and not local:
+        refuse("--faults: faults are injected in the twin only; give --local, too.")
+    if faults is not None and not faults.is_file():
+        refuse(f"--faults {faults}: there is no such file.")
     try:
         require_time_scale(time_scale)
         if not local:
@@ -98,7 +106,7 @@ def run(
         elif announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
             from trainflow.cli.attended import run_attended, run_detached
 
-            arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
+            arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, faults, override or [])
             arguments += [] if page else ["--no-page"]
             status = run_detached(arguments, out=out) if detach else run_attended(arguments)
         else:
@@ -115,7 +123,9 @@ def run(
                 time_scale=time_scale,
                 kubeconfig=kubeconfig,
                 image_root=image_root,
+                faults=faults,
                 busy=console.status,
+                say=functools.partial(console.print, markup=False, highlight=False, soft_wrap=True),
             )
             attendant = Attendant(announce_to) if announce_to is not None else None
             status = run_at(
@@ -136,12 +146,14 @@ def _run_arguments(
     time_scale: float,
     kubeconfig: Path | None,
     image_root: Path | None,
+    faults: Path | None,
     overrides: list[Path],
 ) -> list[str]:
     """The command for the process that runs it."""
     options: list[tuple[str, object]] = [("--out", out), ("--home", home), ("--time-scale", time_scale)]
     options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
     options += [("--image-root", image_root)] if image_root else []
+    options += [("--faults", faults)] if faults else []
     options += [("--override", path) for path in overrides]
     return ["run", str(spec), "--local", *(str(word) for option in options for word in option)]
 

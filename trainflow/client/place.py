@@ -90,10 +90,14 @@ class PlaceOptions:
     image_root: Path | None = None
     """Folder that stands for `workload.image` at a place that runs no images. Default: the spec's folder if the program
     is there, otherwise the folder that the place has for it."""
+    faults: Path | None = None
+    """File of the faults that runs are to meet, at a place that can inject them."""
     spec_folder: Path | None = None
     """Folder of the spec's file; None for a spec without one."""
     busy: Callable[[str], AbstractContextManager[object]] = nullcontext
     """Entered with a sentence while something takes long, such as `rich.console.Console.status`."""
+    say: Callable[[str], None] = lambda _sentence: None
+    """Told what a person should know of the place: a sentence at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,11 +58,19 @@ class Account:
         """Texts of the inline and managed policies of a role; none if it does not exist."""
         return tuple(text for each in self._documents_of(role_arn) if (text := _as_text(each)) is not None)
 
-    def _documents_of(self, role_arn: str) -> Iterator[Any]:
+    def trust_of(self, role_arn: str) -> str | None:
+        """Text of the trust policy of a role; None if it does not exist."""
+        role = self._role(role_arn)
+        return _as_text(role.assume_role_policy_document) if role else None
+
+    def _role(self, arn: str) -> Any:
         from moto.iam.models import iam_backends
 
-        name = role_arn.rsplit("/", 1)[-1]
-        role = next((each for each in list(iam_backends[ACCOUNT][PARTITION].roles.values()) if each.name == name), None)
+        name = arn.rsplit("/", 1)[-1]
+        return next((each for each in list(iam_backends[ACCOUNT][PARTITION].roles.values()) if each.name == name), None)
+
+    def _documents_of(self, role_arn: str) -> Iterator[Any]:
+        role = self._role(role_arn)
         if role is None:
             return
         yield from list(role.policies.values())

@@ -29,7 +29,7 @@ Values = Mapping[str, Sequence[str]]
 
 @cache
 def templates() -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """The generated file: `roles` and `resources`, each a list of statements."""
+    """The generated file: `roles`, their `trusts`, and `resources`, each a list of statements."""
     content: dict[str, dict[str, list[dict[str, Any]]]] = json.loads(FILE.read_text())
     return content
 
@@ -74,6 +74,11 @@ def to_role(name: str, *, template: str, values: Values) -> None:
     statements = filled(templates()["roles"][template], values)
     document = {"Version": "2012-10-17", "Statement": statements}
     iam_backends[DEFAULT_ACCOUNT_ID]["aws"].put_role_policy(name, POLICY_NAME, json.dumps(document))
+
+
+def trust_of(template: str, values: Values) -> str:
+    """The text of a role's trust policy."""
+    return json.dumps({"Version": "2012-10-17", "Statement": filled(templates()["trusts"][template], values)})
 
 
 def policy_of(template: str, values: Values) -> str:

@@ -141,6 +141,31 @@ class Guard:
                 via = ask.context.get("kms:viaservice", ())
                 raise AccessDenied(f"{key_errors.prefix_of(via)}{said}", key_errors.errors_of(via).denied)
 
+    def require_trust(self, service: str, role_arn: str, *, tags: Mapping[str, str] | None = None) -> None:
+        """Return if a role's trust policy lets a service assume the role, with the session tags that it gives.
+
+        Args:
+            service: The service's principal, such as `lambda.amazonaws.com`.
+            role_arn: The role.
+            tags: Tags of the session; None for a service that gives none.
+
+        Raises:
+            AccessDenied: If it does not, or if there is no such role.
+        """
+        context = {f"aws:requesttag/{key}".lower(): (value,) for key, value in (tags or {}).items()}
+        trust = self.account.trust_of(role_arn)
+        for action in ("sts:AssumeRole", *(("sts:TagSession",) if tags else ())):
+            ask = Ask(action, role_arn, context)
+            decision = decide(
+                Caller("service", service),
+                ask,
+                identity=(),
+                resource=parsed(trust) if trust else None,
+                account=ACCOUNT,
+            )
+            if not decision.allowed:
+                raise AccessDenied(f"{service} is not authorized to perform: {action} on resource: {role_arn}")
+
     def _record(self, caller: Caller, ask: Ask, *, allowed: bool) -> None:
         call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), allowed)
         with self._lock:
