@@ -41,7 +41,14 @@ def show(value: Any) -> str:
     """A value as Go prints it in `Invalid value: …`."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return escaped(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+
+
+def escaped(text: str) -> str:
+    """JSON with the letters that Go's encoder escapes for the sake of HTML."""
+    for letter in "<>&":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
 
 
 def required(path: str, detail: str = "") -> FieldError:
@@ -50,6 +57,11 @@ def required(path: str, detail: str = "") -> FieldError:
 
 def bad_value(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {show(value)}: {detail}")
+
+
+def immutable(path: str, shown: str) -> FieldError:
+    """A field that may not change; `shown` is the new value as Go prints it."""
+    return FieldError("FieldValueInvalid", path, f"Invalid value: {shown}: field is immutable")
 
 
 def negative_numbers(path: str, numbers: Object, names: Iterable[str]) -> list[FieldError]:

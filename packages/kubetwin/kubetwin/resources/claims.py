@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, forbidden_field, not_supported, required
+from kubetwin.model.go_types import go_difference
 from kubetwin.resources.resource import STATUS, Column, Resource
 from kubetwin.store import Store
 
@@ -48,12 +49,14 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
         free = ["resources", "volumeAttributesClassName"] if old["status"].get("phase") == "Bound" else []
         if not old["spec"].get("volumeName"):
             free.append("volumeName")  # the binder fills it in
-        return {key: value for key, value in claim["spec"].items() if key not in free}
+        kept = {key: old["spec"][key] for key in free if key in old["spec"]}
+        return {**{key: value for key, value in claim["spec"].items() if key not in free}, **kept}
 
-    if fixed(new) == fixed(old):
+    before, after = fixed(old), fixed(new)
+    if after == before:
         return []
     detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-    return [forbidden_field("spec", detail)]
+    return [forbidden_field("spec", f"{detail}\n{go_difference(before, after, 'PersistentVolumeClaimSpec')}")]
 
 
 def _default_volume(volume: Object) -> None:

@@ -10,10 +10,12 @@ from kubetwin.model.errors import (
     FieldError,
     Object,
     bad_value,
+    immutable,
     negative_numbers,
     not_supported,
     required,
 )
+from kubetwin.model.go_types import go_text
 from kubetwin.model.names import dns_label, domain_prefixed_path, validate_labels
 from kubetwin.model.selectors import label_selector_of
 from kubetwin.resources.job_policies import failure_policy_faults, success_policy_faults
@@ -25,6 +27,8 @@ from kubetwin.store import Store
 PREFIX = "batch.kubernetes.io/"
 CONTROLLER_UID, JOB_NAME = f"{PREFIX}controller-uid", f"{PREFIX}job-name"
 _IMMUTABLE = "field is immutable"
+_INTERNAL = {"podFailurePolicy": "PodFailurePolicy", "successPolicy": "SuccessPolicy"}
+"""Fields that messages show as the server's internal type prints them."""
 _FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
 _MOST_INDEXES = 100_000
 _NUMBERS = (
@@ -179,9 +183,10 @@ def validate_job_update(new: Object, old: Object) -> list[FieldError]:
     for name in ("selector", "template", *_FIXED):
         if name == "template":
             if _fixed_template(new, old) != _fixed_template(old, old):
-                faults.append(bad_value("spec.template.spec", after["template"]["spec"], _IMMUTABLE))
+                faults.append(immutable("spec.template.spec", go_text(after["template"]["spec"], "PodSpec")))
         elif after.get(name) != before.get(name):
-            faults.append(bad_value(f"spec.{name}", after.get(name), _IMMUTABLE))
+            shown = go_text(after.get(name), _INTERNAL.get(name, "-"))
+            faults.append(immutable(f"spec.{name}", shown))
     return faults
 
 
