@@ -29,7 +29,7 @@ from local.aws.targets import Targets
 REGION = "us-west-2"
 """A region with Trainium, so that specs and names are as in such a region."""
 
-LAMBDA = Config(read_timeout=None, retries={"total_max_attempts": 1})
+PATIENT = Config(read_timeout=None, retries={"total_max_attempts": 1})
 """An invocation waits its turn behind those of many runs. A call that gives up and comes again would be a second
 invocation."""
 
@@ -168,7 +168,7 @@ class AwsServer:
                     aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
                     aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
                     aws_session_token=credentials.get("AWS_SESSION_TOKEN"),
-                    config=LAMBDA if service == "lambda" else None,
+                    config=PATIENT if service == "lambda" else None,
                 )
             return self._clients[service, role_arn]
 
