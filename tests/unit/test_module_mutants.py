@@ -54,6 +54,8 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
         ("etag = said.strip('\"')", "etag = said.strip(None)", False),
         ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, mmap=True)", True),
         ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, weights_only=False, mmap=True)", False),
+        ("json.dumps(said, allow_nan=False)", "json.dumps(said, allow_nan=None)", True),
+        ("json.dumps(said, allow_nan=False)", "json.dumps(said, allow_nan=True)", False),
         ("run(command, text=True, check=False)", "run(command, text=True, )", True),
         ("run(command, text=True, check=False)", "run(command, text=True, check=True)", False),
         ("run(command, text=True, check=False)", "run(command, check=False)", False),
