@@ -31,5 +31,4 @@ def is_compressed(name: str) -> bool:
 
 def without_ending(name: str) -> str:
     """An archive's name without its ending; another name as it is."""
-    ending = max((ending for ending in ENDINGS if name.endswith(ending)), key=len, default="")
-    return name.removesuffix(ending)
+    return next((name.removesuffix(ending) for ending in ENDINGS if name.endswith(ending)), name)

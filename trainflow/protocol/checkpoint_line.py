@@ -88,4 +88,4 @@ def parse_resumed_line(line: str) -> int | None:
 
 
 def _whole(value: object) -> int | None:
-    return whole(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return whole(value) if isinstance(value, int | float) else None

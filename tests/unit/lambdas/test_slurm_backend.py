@@ -359,6 +359,22 @@ def test_the_workflow_selects_slurm_by_the_runs_backend(
     assert (torn_down["deleted_jobs"], torn_down["nodes_released"]) == ([ref.name], 0)
 
 
+def test_the_workflow_is_told_of_the_job_and_the_part_that_it_asks_about(
+    deployed: None, slurm: FakeController, backend: SlurmCluster, aws: Aws, run: Run, ref: JobRef
+) -> None:
+    asked = backends.connect("slurm")
+    backend.submit(submission(run))
+    slurm.change(1, reason="PartitionTimeLimit")
+    assert asked.pending_reason(ref) == "its time limit is above its partition's: PartitionTimeLimit"
+    nodes = [{"index": each, "node": f"n{each}", "exit_code": each, "message": f"of {each}"} for each in (0, 1)]
+    leave_record(aws, ref, exit_code=1, nodes=nodes)
+    assert (asked.result(ref), asked.result(ref, pod=f"{ref.name}-1")) == ("of 0", "of 1")
+    assert [pod.name for pod in asked.failed_pods(ref)] == [f"{ref.name}-1"]
+    leave(aws, f"tails/{ref.name}-1.log", f"{NOW.isoformat(timespec='microseconds')} last\n")
+    assert asked.pods_to_diagnose(run.run_id) == [f"{ref.name}-1"]
+    assert [line.text for line in asked.read_log(f"{ref.name}-1", tail_lines=1)] == ["last"]
+
+
 def test_nodes_are_slurms_to_start(deployed: None, slurm: FakeController, run: Run) -> None:
     asked = {"run": run.model_dump(mode="json"), "waiting_since": NOW.isoformat()}
     ready = {"ready": True, "nodes_ready": 2, "nodes_wanted": 2, "wait_seconds": 0}

@@ -18,6 +18,13 @@ def test_every_ending_is_recognised_and_removed(stem: str, ending: str) -> None:
     assert archives.without_ending(stem + ending) == stem
 
 
+def test_no_ending_is_the_end_of_another() -> None:
+    """Else it would matter which of them is removed."""
+    ends = [(one, two) for one in archives.ENDINGS for two in archives.ENDINGS if one != two and one.endswith(two)]
+    assert ends == []
+    assert archives.without_ending("a.tar.tar.gz") == "a.tar"
+
+
 @pytest.mark.parametrize("name", ["corpus.zip", "corpus", "corpus.gz", "corpus.tar.lz4", "tar"])
 def test_other_names_are_no_archives(name: str) -> None:
     assert not archives.is_archive(name)

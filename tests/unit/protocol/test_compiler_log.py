@@ -50,6 +50,12 @@ def test_many_names_are_cut_short() -> None:
     assert said.endswith("forward (bert.py:7) and 3 more")
 
 
+def test_a_compiler_that_ended_before_it_counted_has_named_what_failed() -> None:
+    assert read(["Failed graph: forward (bert.py:40)"]).failure() == (
+        "0 of 0 graphs failed to compile: forward (bert.py:40)"
+    )
+
+
 def test_a_failure_without_names_is_counted() -> None:
     log = read(["Total graphs: 2", "Total failed compilations: 1"])
     assert log.failure() == "1 of 2 graphs failed to compile"

@@ -39,6 +39,17 @@ def test_a_step_is_read_as_it_was_reported(capsys: pytest.CaptureFixture[str]) -
     assert abs((step.logged_at - before).total_seconds()) < 60
 
 
+def test_the_line_of_a_step_has_the_names_that_the_documentation_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    report.step(7, loss=2.5, accuracy=0.75)
+    said = json.loads(capsys.readouterr().out)["trainflow_metrics"]
+    assert {name: value for name, value in said.items() if name != "logged_at"} == {
+        "step": 7,
+        "loss": 2.5,
+        "accuracy": 0.75,
+    }
+    assert isinstance(said["logged_at"], float)
+
+
 def test_a_line_is_written_whole_so_that_no_other_process_writes_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     written: list[str] = []

@@ -85,6 +85,25 @@ def test_the_names_of_segments_sort_by_time_and_hold_it(job: str, stamp: int, la
     assert (name >= slurm_job.segments_from(job, later)) == (stamp >= later)
 
 
+@pytest.mark.parametrize(
+    "name", ["", "readme", f"{1:020d}.log", f"{1:020d}-{1:015d}.txt", f"{slurm_job.LATEST + 1:020d}-{1:015d}.log"]
+)
+def test_another_object_of_the_run_is_no_segment(name: str) -> None:
+    """Every program of the run may write objects there."""
+    assert slurm_job.stamp_of(f"runs/a/logs/b/{name}") is None
+
+
+def test_a_message_that_no_text_can_hold_is_recorded_without_what_is_wrong_with_it() -> None:
+    """Python keeps bytes of another encoding as lone surrogates, which neither JSON's readers nor AWS take."""
+    node = NodeRecord(index=0, node="n0", exit_code=1, message="a \udcff b", finished_at=None)
+    written = JobRecord(
+        job_id=1, spec_hash="feed", exit_code=1, reason=None, started_at=EPOCH, ended_at=EPOCH, nodes=(node,)
+    )
+    found = parse_record(record_to_bytes(written))
+    assert found is not None
+    assert found.nodes[0].message == "a ? b"
+
+
 @given(line=st.binary(max_size=40).filter(lambda line: b"\n" not in line), stamp=STAMPS)
 def test_a_line_comes_back_with_its_time(line: bytes, stamp: int) -> None:
     (found,) = log_lines([slurm_job.stamped(line, stamp).removesuffix(b"\n")])

@@ -139,6 +139,24 @@ def test_a_network_that_stays_broken_is_named(
         fetched(file)
 
 
+def test_each_pause_before_another_attempt_is_twice_as_long(
+    server: ObjectServer, file: RemoteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    over = threading.Event()
+    monkeypatch.setattr(transfer, "FIRST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(transfer, "ATTEMPTS", 4)
+    monkeypatch.setattr(transfer, "STALLED_SECONDS", 0.2)
+    monkeypatch.setattr(transfer.time, "sleep", pauses.append)
+    server.misbehave = lambda _read, _handler: over.wait(60)
+    try:
+        with pytest.raises(StorageFailed, match=r"broke 4 times at byte 0 \(nothing came for 0 s\)"):
+            list(reader().fetch([Range(file, 0, 4)]))
+    finally:
+        over.set()
+    assert pauses == [0.5, 1.0, 2.0]
+
+
 def test_an_object_that_was_replaced_meanwhile_is_not_mixed_up(server: ObjectServer, file: RemoteFile) -> None:
     answers = reader(bytes_in_flight=20_000).fetch(ranges_of(file))
     next(answers)

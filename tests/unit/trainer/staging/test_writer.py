@@ -78,6 +78,27 @@ def test_a_file_system_that_refuses_to_bypass_the_page_cache_is_written_through_
         pytest.skip("this file system knows no O_DIRECT at all")
 
 
+def test_large_files_bypass_the_page_cache_where_the_file_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
+    except OSError:
+        pytest.skip("this file system knows no O_DIRECT")
+    pwrite, direct = os.pwrite, []
+
+    def watched(descriptor: int, data: memoryview, offset: int) -> int:
+        direct.append(bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT))
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(writer.os, "pwrite", watched)
+    with writing(tmp_path / "data") as made:
+        write(made, "small", NOISE[:100])
+        made.drain()
+        write(made, "large", NOISE)
+    assert direct == [False, True, True, True]
+
+
 @pytest.mark.parametrize("size", [10, 10_000_000], ids=["small", "large"])
 def test_a_full_disk_is_named_and_nothing_counts_as_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
