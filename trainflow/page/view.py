@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,9 @@ from trainflow.record.pods import PodView
 from trainflow.record.steps import median_throughput
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import STATUS_IN_WORDS, KeyFigure
+
+MAX_SHORT_TABLE = 16
+"""Pods up to which their table is shown in full; a longer one scrolls, below the numbers by phase."""
 
 MAX_POD_ROWS = 64
 """Pods that are listed: of more, failed ones and the youngest come first."""
@@ -88,6 +92,7 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "tones": {row.name: row for row in states},
         "pods": pod_rows(snapshot, _with_log(now), now.busy.utilization),
         "has_rank_logs": _has_rank_logs(now),
+        "pods_in_words": pods_in_words(snapshot),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
         "can_stop": now.can_stop,
@@ -140,7 +145,12 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
     """The pods of a run in the order in which they appeared."""
     pods = list(snapshot.pods)
     if len(pods) > MAX_POD_ROWS:
-        by_weight = sorted(range(len(pods)), key=lambda at: (pods[at].phase != "Failed", pods[at].finished, -at))
+        newest = {pod.stage: pod.attempt for pod in sorted(pods, key=lambda pod: pod.attempt)}
+        ranks0 = {pod.uid for pod in pods if pod.index == 0 and pod.attempt == newest[pod.stage]}
+        by_weight = sorted(
+            range(len(pods)),
+            key=lambda at: (pods[at].uid not in ranks0, pods[at].phase != "Failed", pods[at].finished, -at),
+        )
         pods = [pods[at] for at in sorted(by_weight[:MAX_POD_ROWS])]
     end = snapshot.ended_at or snapshot.observed_at
     by_node = utilization.by_node if utilization else {}
@@ -155,6 +165,21 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
         )
         for pod in pods
     ]
+
+
+def pods_in_words(snapshot: RunSnapshot) -> str:
+    """How many pods of each stage's newest attempt are in which phase; empty for a gang that is seen at a glance."""
+    if len(snapshot.pods) <= MAX_SHORT_TABLE:
+        return ""
+    stages = dict.fromkeys(pod.stage for pod in reversed(snapshot.pods))
+    return "; ".join(f"{stage}: {_phases_of(stage, snapshot.pods)}" for stage in stages)
+
+
+def _phases_of(stage: str, pods: Sequence[PodView]) -> str:
+    newest = max(pod.attempt for pod in pods if pod.stage == stage)
+    phases = Counter(pod.phase for pod in pods if (pod.stage, pod.attempt) == (stage, newest))
+    told = ", ".join(f"{amount:,} {phase.lower()}" for phase, amount in phases.most_common())
+    return f"{told}, attempt {newest}" if newest > 1 else told
 
 
 def _with_log(now: RunNow) -> set[str]:
