@@ -13,6 +13,7 @@ from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
 from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
 from trainflow.page.cost import Forecast, forecast
@@ -73,7 +74,7 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
     """Values of the template of a run's page."""
     snapshot = now.snapshot
     states = state_rows(snapshot, drawing.layout)
-    cost = forecast(snapshot)
+    cost, utilization = forecast(snapshot), utilization_of(now)
     return {
         "run_id": snapshot.run_id,
         "name": snapshot.spec.get("name") or snapshot.run_id,
@@ -82,15 +83,15 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "status_in_words": STATUS_IN_WORDS[snapshot.status],
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": _period(snapshot),
-        "figures": figures(snapshot, states, cost, now.busy.utilization),
-        "utilization": now.busy.utilization,
+        "figures": figures(snapshot, states, cost, utilization),
+        "utilization": utilization,
         "busy_trouble": now.busy.trouble,
         "cost_basis": cost.basis if cost else "",
         "states": states,
         "layout": drawing.layout,
         "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
-        "pods": pod_rows(snapshot, _with_log(now), now.busy.utilization),
+        "pods": pod_rows(snapshot, _with_log(now), utilization),
         "has_rank_logs": _has_rank_logs(now),
         "pods_in_words": pods_in_words(snapshot),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
@@ -131,7 +132,7 @@ def figures(
         distinct = sorted(set(nodes))
         names = ", ".join(distinct[:2]) + (" …" if len(distinct) > 2 else "")
         found.append(KeyFigure("Nodes", str(len(distinct)), names))
-    return found + _busy_figures(utilization)
+    return found + _busy_figures(utilization, is_mean=snapshot.nodes_busy is not None)
 
 
 def notices(now: RunNow) -> list[str]:
@@ -161,10 +162,21 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
-            busy=f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and not pod.finished else "–",
+            busy=f"{by_node[pod.node]:.0f} %" if pod.node in by_node and _is_measured(pod, snapshot) else "–",
         )
         for pod in pods
     ]
+
+
+def _is_measured(pod: PodView, snapshot: RunSnapshot) -> bool:
+    """Whether what is known of a node is of the time of this pod: now, or while the run trained."""
+    return not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
+
+
+def utilization_of(now: RunNow) -> Utilization | None:
+    """How busy the nodes are; of a run that has ended, how busy they were while it trained."""
+    busy = now.snapshot.nodes_busy
+    return Utilization(of=busy.of, by_node=busy.by_node) if busy else now.busy.utilization
 
 
 def pods_in_words(snapshot: RunSnapshot) -> str:
@@ -279,12 +291,12 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]
     return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
 
 
-def _busy_figures(utilization: Utilization | None) -> list[KeyFigure]:
+def _busy_figures(utilization: Utilization | None, *, is_mean: bool) -> list[KeyFigure]:
     if utilization is None:
         return []
     values = utilization.by_node.values()
     spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
-    note = f"of {count(len(values), 'node')}, in the newest minute{spread}"
+    note = f"of {count(len(values), 'node')}, {'mean of the training' if is_mean else 'in the newest minute'}{spread}"
     return [KeyFigure(f"{utilization.of} busy", f"{mean(values):.0f} %", note)]
 
 
