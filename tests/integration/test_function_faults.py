@@ -271,6 +271,12 @@ def test_an_upload_that_is_refused_is_answered_beside_it_until_it_is_corrected(t
         found = s3.list_objects_v2(Bucket=DATA_BUCKET, Prefix="runs/amended.yaml.").get("Contents", ())
         return [str(each["Key"]) for each in found]
 
+    subjects: list[str] = []
+
+    def told_by_mail() -> bool:
+        subjects.extend(mail.subjects())
+        return subjects != []
+
     with plan.events_doubled():
         upload(num_nodes=0)
         wait_until(lambda: refusals() != [], seconds=60)
@@ -278,8 +284,7 @@ def test_an_upload_that_is_refused_is_answered_beside_it_until_it_is_corrected(t
         assert refusals() == ["runs/amended.yaml.refused.txt"]
         told = s3.get_object(Bucket=DATA_BUCKET, Key="runs/amended.yaml.refused.txt")["Body"].read().decode()
         assert "compute.num_nodes: must be at least 1, got 0." in told
-        subjects: list[str] = []
-        wait_until(lambda: subjects.extend(mail.subjects()) is None and subjects != [], seconds=60)
+        wait_until(told_by_mail, seconds=60)
         assert of_upload(place, "amended") == []
 
         upload(num_nodes=2)

@@ -162,15 +162,16 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
-            busy=f"{by_node[pod.node]:.0f} %" if pod.node in by_node and _is_measured(pod, snapshot) else "–",
+            busy=_busy_of(pod, snapshot, by_node),
         )
         for pod in pods
     ]
 
 
-def _is_measured(pod: PodView, snapshot: RunSnapshot) -> bool:
-    """Whether what is known of a node is of the time of this pod: now, or while the run trained."""
-    return not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
+def _busy_of(pod: PodView, snapshot: RunSnapshot, by_node: Mapping[str, float]) -> str:
+    """How busy a pod's node is, where that is known of the pod's time: now, or while the run trained."""
+    is_measured = not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
+    return f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and is_measured else "–"
 
 
 def utilization_of(now: RunNow) -> Utilization | None:
