@@ -243,9 +243,9 @@ def test_an_upload_whose_events_come_twice_and_whose_requests_are_throttled_is_o
     text = yaml.safe_dump(steps_spec(max_steps=2) | {"name": "twice"})
     with plan.events_doubled(), throttling.throttled(each=2):
         twin.client("s3").put_object(Bucket=DATA_BUCKET, Key="runs/twice.yaml", Body=text.encode())
-        wait_until(lambda: [run.status for run in of_upload(place)] == [RunStatus.SUCCEEDED], seconds=90)
+        wait_until(lambda: [run.status for run in of_upload(place, "twice")] == [RunStatus.SUCCEEDED], seconds=90)
         place.settle()
-    (run,) = of_upload(place)
+    (run,) = of_upload(place, "twice")
     assert run.status is RunStatus.SUCCEEDED
     assert plan.doubled.keys() >= {"StartRun", "CleanUp"}
     assert {service for service, _ in throttling.met} == {"s3", "dynamodb"}
@@ -254,5 +254,43 @@ def test_an_upload_whose_events_come_twice_and_whose_requests_are_throttled_is_o
     assert_nothing_is_left(twin, run.run_id)
 
 
-def of_upload(place: TwinRuns) -> list[RunSummary]:
-    return [run for run in place.runs() if run.run_id.startswith("twice-")]
+def of_upload(place: TwinRuns, name: str) -> list[RunSummary]:
+    return [run for run in place.runs() if run.run_id.startswith(f"{name}-")]
+
+
+def test_an_upload_that_is_refused_is_answered_beside_it_until_it_is_corrected(twin: Twin, plan: Plan) -> None:
+    """From the upload through EventBridge and the queue, each of which hands it on twice."""
+    mail, place, s3 = Mail(twin, "amended"), TwinRuns(twin), twin.client("s3")
+
+    def upload(num_nodes: int) -> None:
+        spec = steps_spec(max_steps=2) | {"name": "amended"}
+        spec["compute"]["num_nodes"] = num_nodes
+        s3.put_object(Bucket=DATA_BUCKET, Key="runs/amended.yaml", Body=yaml.safe_dump(spec).encode())
+
+    def refusals() -> list[str]:
+        found = s3.list_objects_v2(Bucket=DATA_BUCKET, Prefix="runs/amended.yaml.").get("Contents", ())
+        return [str(each["Key"]) for each in found]
+
+    subjects: list[str] = []
+
+    def told_by_mail() -> bool:
+        subjects.extend(mail.subjects())
+        return subjects != []
+
+    with plan.events_doubled():
+        upload(num_nodes=0)
+        wait_until(lambda: refusals() != [], seconds=60)
+        place.settle()
+        assert refusals() == ["runs/amended.yaml.refused.txt"]
+        told = s3.get_object(Bucket=DATA_BUCKET, Key="runs/amended.yaml.refused.txt")["Body"].read().decode()
+        assert "compute.num_nodes: must be at least 1, got 0." in told
+        wait_until(told_by_mail, seconds=60)
+        assert of_upload(place, "amended") == []
+
+        upload(num_nodes=2)
+        wait_until(lambda: refusals() == [], seconds=60)
+        wait_until(lambda: [run.status for run in of_upload(place, "amended")] == [RunStatus.SUCCEEDED], seconds=90)
+        place.settle()
+    (run,) = of_upload(place, "amended")
+    refused, ended = [*subjects, *mail.subjects()]
+    assert ("amended" in refused, ended) == (True, f"Trainflow: {run.run_id} SUCCEEDED")

@@ -31,6 +31,7 @@ from trainflow.client.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.report import render_report
 
 pytestmark = pytest.mark.slurm
 
@@ -146,6 +147,14 @@ def test_two_nodes_train_to_the_end(run: Run, slurm: SlurmCluster) -> None:
     assert (record.error, record.status) == (None, "SUCCEEDED")
     assert_every_step_is_published_once(record)
     assert_nothing_is_left(slurm, run_id)
+
+    pods = record.jobs["training"].pods
+    assert len({pod.node for pod in pods}) == len(pods) == 2
+    assert all(pod.started_at and pod.finished_at and pod.started_at < pod.finished_at for pod in pods)
+    report = render_report(record, ())
+    _, _, table = report.partition('id="pods-title"')
+    rows = [row for row in table.partition("</table>")[0].split("<tr>") if "<td>training</td>" in row]
+    assert [pod.node for row in rows for pod in pods if f">{pod.node}<" in row] == [pod.node for pod in pods]
 
 
 def test_packed_code_is_fetched_by_every_node(run: Run, slurm: SlurmCluster, twin: Twin, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _lenient(schema: Any) -> Any:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    described = {name: schema[name] for name in ("title", "description") if name in schema}
+    described: dict[str, Any] = {name: schema[name] for name in ("title", "description") if name in schema}
     rest = {name: value for name, value in schema.items() if name not in described}
     alternatives = rest["anyOf"] if rest.keys() == {"anyOf"} else [rest]
     return {**described, "anyOf": [*alternatives, *([] if NULL in alternatives else [NULL])]}

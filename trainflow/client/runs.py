@@ -183,6 +183,7 @@ class DeployedRuns:
             execution_arn=execution["executionArn"],
             deployment=self._deployment,
             log_dir=log_dir,
+            cluster=self._address.cluster,
             poll_seconds=self._poll_seconds,
         )
         return ObservedRun(self, run_id, observer, poll_seconds=self._poll_seconds)

@@ -136,6 +136,15 @@ class Inputs(_Entry):
     dataset_files: int | None = None
 
 
+class NodesBusy(_Entry):
+    """How busy the nodes of the training were, by Container Insights."""
+
+    of: str
+    """What was busy: `NeuronCores`, `GPUs` or `Processors`."""
+    by_node: dict[str, float] = Field(default_factory=empty_dict)
+    """Per cent, the mean of the training's last attempt."""
+
+
 class Compilation(_Entry):
     graphs: int
     succeeded: int
@@ -210,6 +219,8 @@ class RunRecord(_Entry):
     compile: Compilation | None = None
     training: Training | None = None
     metrics_published: MetricsPublished | None = None
+    nodes_busy: NodesBusy | None = None
+    """None where nothing was published, or the run was not followed to its end."""
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
     warnings: list[str] = Field(default_factory=empty_list)

@@ -98,6 +98,7 @@ def snapshot_of(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
         restarts=tuple(record.restarts),
         avoided_nodes=tuple(record.avoided_nodes),
         cost=record.cost,
+        nodes_busy=record.nodes_busy,
         error=record.error,
         warnings=tuple(record.warnings),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
 from trainflow.models.backends import KUBERNETES_KINDS
+from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
 from trainflow.page.cost import Forecast, forecast
@@ -23,6 +25,9 @@ from trainflow.record.pods import PodView
 from trainflow.record.steps import median_throughput
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import STATUS_IN_WORDS, KeyFigure
+
+MAX_SHORT_TABLE = 16
+"""Pods up to which their table is shown in full; a longer one scrolls, below the numbers by phase."""
 
 MAX_POD_ROWS = 64
 """Pods that are listed: of more, failed ones and the youngest come first."""
@@ -69,7 +74,7 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
     """Values of the template of a run's page."""
     snapshot = now.snapshot
     states = state_rows(snapshot, drawing.layout)
-    cost = forecast(snapshot)
+    cost, utilization = forecast(snapshot), utilization_of(now)
     return {
         "run_id": snapshot.run_id,
         "name": snapshot.spec.get("name") or snapshot.run_id,
@@ -78,16 +83,17 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "status_in_words": STATUS_IN_WORDS[snapshot.status],
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": _period(snapshot),
-        "figures": figures(snapshot, states, cost, now.busy.utilization),
-        "utilization": now.busy.utilization,
+        "figures": figures(snapshot, states, cost, utilization),
+        "utilization": utilization,
         "busy_trouble": now.busy.trouble,
         "cost_basis": cost.basis if cost else "",
         "states": states,
         "layout": drawing.layout,
         "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
-        "pods": pod_rows(snapshot, _with_log(now), now.busy.utilization),
+        "pods": pod_rows(snapshot, _with_log(now), utilization),
         "has_rank_logs": _has_rank_logs(now),
+        "pods_in_words": pods_in_words(snapshot),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
         "can_stop": now.can_stop,
@@ -126,7 +132,7 @@ def figures(
         distinct = sorted(set(nodes))
         names = ", ".join(distinct[:2]) + (" …" if len(distinct) > 2 else "")
         found.append(KeyFigure("Nodes", str(len(distinct)), names))
-    return found + _busy_figures(utilization)
+    return found + _busy_figures(utilization, is_mean=snapshot.nodes_busy is not None)
 
 
 def notices(now: RunNow) -> list[str]:
@@ -140,7 +146,12 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
     """The pods of a run in the order in which they appeared."""
     pods = list(snapshot.pods)
     if len(pods) > MAX_POD_ROWS:
-        by_weight = sorted(range(len(pods)), key=lambda at: (pods[at].phase != "Failed", pods[at].finished, -at))
+        newest = {pod.stage: pod.attempt for pod in sorted(pods, key=lambda pod: pod.attempt)}
+        ranks0 = {pod.uid for pod in pods if pod.index == 0 and pod.attempt == newest[pod.stage]}
+        by_weight = sorted(
+            range(len(pods)),
+            key=lambda at: (pods[at].uid not in ranks0, pods[at].phase != "Failed", pods[at].finished, -at),
+        )
         pods = [pods[at] for at in sorted(by_weight[:MAX_POD_ROWS])]
     end = snapshot.ended_at or snapshot.observed_at
     by_node = utilization.by_node if utilization else {}
@@ -151,10 +162,37 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
-            busy=f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and not pod.finished else "–",
+            busy=_busy_of(pod, snapshot, by_node),
         )
         for pod in pods
     ]
+
+
+def _busy_of(pod: PodView, snapshot: RunSnapshot, by_node: Mapping[str, float]) -> str:
+    """How busy a pod's node is, where that is known of the pod's time: now, or while the run trained."""
+    is_measured = not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
+    return f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and is_measured else "–"
+
+
+def utilization_of(now: RunNow) -> Utilization | None:
+    """How busy the nodes are; of a run that has ended, how busy they were while it trained."""
+    busy = now.snapshot.nodes_busy
+    return Utilization(of=busy.of, by_node=busy.by_node) if busy else now.busy.utilization
+
+
+def pods_in_words(snapshot: RunSnapshot) -> str:
+    """How many pods of each stage's newest attempt are in which phase; empty for a gang that is seen at a glance."""
+    if len(snapshot.pods) <= MAX_SHORT_TABLE:
+        return ""
+    stages = dict.fromkeys(pod.stage for pod in reversed(snapshot.pods))
+    return "; ".join(f"{stage}: {_phases_of(stage, snapshot.pods)}" for stage in stages)
+
+
+def _phases_of(stage: str, pods: Sequence[PodView]) -> str:
+    newest = max(pod.attempt for pod in pods if pod.stage == stage)
+    phases = Counter(pod.phase for pod in pods if (pod.stage, pod.attempt) == (stage, newest))
+    told = ", ".join(f"{amount:,} {phase.lower()}" for phase, amount in phases.most_common())
+    return f"{told}, attempt {newest}" if newest > 1 else told
 
 
 def _with_log(now: RunNow) -> set[str]:
@@ -254,12 +292,12 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]
     return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
 
 
-def _busy_figures(utilization: Utilization | None) -> list[KeyFigure]:
+def _busy_figures(utilization: Utilization | None, *, is_mean: bool) -> list[KeyFigure]:
     if utilization is None:
         return []
     values = utilization.by_node.values()
     spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
-    note = f"of {count(len(values), 'node')}, in the newest minute{spread}"
+    note = f"of {count(len(values), 'node')}, {'mean of the training' if is_mean else 'in the newest minute'}{spread}"
     return [KeyFigure(f"{utilization.of} busy", f"{mean(values):.0f} %", note)]
 
 

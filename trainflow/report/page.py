@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
+from statistics import mean
 from typing import Any
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from markupsafe import Markup, escape
 
 from trainflow.links import execution_link, object_link
 from trainflow.models.event_bound import HISTORY_QUOTA
-from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
+from trainflow.models.run_record import Cost, MetricsPublished, NodesBusy, Pod, RunRecord, RunStatus, Training
 from trainflow.models.spec_section import NAME
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import overhead_by_state
@@ -266,6 +267,14 @@ def _prose(text: str) -> Markup:
     )
 
 
+def _busy_figure(busy: NodesBusy) -> KeyFigure:
+    values = busy.by_node.values()
+    spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
+    return KeyFigure(
+        f"{busy.of} busy", f"{mean(values):.0f} %", f"of {count(len(values), 'node')}, mean of the training{spread}"
+    )
+
+
 def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
     seconds = (end - record.started_at).total_seconds() if end else None
     figures = [KeyFigure("Duration", duration(seconds) if seconds is not None else "–", "from start to end")]
@@ -285,6 +294,8 @@ def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
             first = f"first at step {training.first_non_finite_step:,}" if training.first_non_finite_step else ""
             figures.append(KeyFigure("Loss not finite", count(training.non_finite_steps, "step"), first, "bad"))
         figures += _own_figures(training)
+    if record.nodes_busy is not None and record.nodes_busy.by_node:
+        figures.append(_busy_figure(record.nodes_busy))
     if record.restarts:
         newest = record.restarts[-1]
         figures.append(KeyFigure("Restarts", f"{len(record.restarts):,}", f"the last one after {newest.error}"))

@@ -11,8 +11,9 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from trainflow.client.observe.utilization import Utilization, read_utilization
+from trainflow.client.observe.utilization import Utilization, read_mean_utilization, read_utilization
 from trainflow.client.place import PlaceRefused
+from trainflow.models.run_record import NodesBusy
 
 NOW = datetime.now(UTC)
 
@@ -63,6 +64,16 @@ def test_nodes_without_neuron_devices_have_their_own_metric(cloudwatch: Any, met
 def test_old_values_are_not_the_present(cloudwatch: Any) -> None:
     publish(cloudwatch, "node_cpu_utilization", "n1", 40.0, minutes_ago=30)
     assert read_utilization(cloudwatch, cluster="blue", nodes={"n1"}, now=NOW) is None
+
+
+def test_an_ended_training_has_the_mean_of_its_own_time(cloudwatch: Any) -> None:
+    for minutes_ago, percent in ((90, 1.0), (50, 80.0), (30, 90.0), (2, 3.0)):
+        publish(cloudwatch, "node_neuroncore_utilization", "n1", percent, minutes_ago=minutes_ago)
+    publish(cloudwatch, "node_neuroncore_utilization", "n2", 60.0, minutes_ago=40)
+    times = {"start": NOW - timedelta(hours=1), "end": NOW - timedelta(minutes=10)}
+    found = read_mean_utilization(cloudwatch, cluster="blue", nodes={"n1", "n2", "n3"}, **times)
+    assert found == NodesBusy(of="NeuronCores", by_node={"n1": 85.0, "n2": 60.0})
+    assert read_mean_utilization(cloudwatch, cluster="blue", nodes={"n3"}, **times) is None
 
 
 @pytest.mark.parametrize("operation", ["ListMetrics", "GetMetricData"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from recorded_runs import recorded
@@ -12,8 +13,14 @@ from replay import snapshot_at
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import PlaceRefused
+from trainflow.models.run_record import NodesBusy
+from trainflow.page.curves import RunCurves
+from trainflow.page.ended import snapshot_of
+from trainflow.page.library import RunNow
 from trainflow.page.utilization import Busy, NodesOfRun
-from trainflow.page.view import figures, pod_rows
+from trainflow.page.view import figures, pod_rows, utilization_of
+from trainflow.record.steps import KeptSteps
+from trainflow.report import render_report
 
 RUN = recorded("succeeded")
 BEGIN = RUN.history.events[0]["timestamp"]
@@ -80,3 +87,23 @@ def test_it_is_a_key_figure_and_stands_beside_each_pod() -> None:
     rows = {row.pod.name: row.busy for row in pod_rows(HALFWAY, set(), KNOWN)}
     for pod in HALFWAY.pods:
         assert rows[pod.name] == ("87 %" if pod.node == NODE and not pod.finished else "–")
+
+
+def test_a_run_that_has_ended_has_the_mean_of_its_training() -> None:
+    record = RUN.record()
+    nodes = [pod.node for pod in record.jobs["training"].pods]
+    record = record.model_copy(
+        update={"nodes_busy": NodesBusy(of="NeuronCores", by_node={str(nodes[0]): 80.0, str(nodes[1]): 91.0})}
+    )
+    snapshot = snapshot_of(record, KeptSteps())
+    now = RunNow(snapshot=snapshot, known_curves=RunCurves(), steps_version=0, marks=(), log_dir=Path(), can_stop=False)
+    utilization = utilization_of(now)
+    figure = figures(snapshot, [], None, utilization)[-1]
+    told = ("NeuronCores busy", "86 %", "of 2 nodes, mean of the training, 80 to 91 %")
+    assert (figure.label, figure.value, figure.note) == told
+    busy = {row.pod.name: row.busy for row in pod_rows(snapshot, set(), utilization)}
+    trained = [pod.name for pod in record.jobs["training"].pods]
+    assert {name: value for name, value in busy.items() if value != "–"} == dict(
+        zip(trained, ("80 %", "91 %"), strict=True)
+    )
+    assert all(text in render_report(record, ()) for text in told)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,11 @@ from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
+from trainflow.client.observe.utilization import read_mean_utilization
 from trainflow.client.place import PlaceRefused
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
-from trainflow.models.run_record import MetricsPublished, Restart, RunError, RunRecord, RunStatus
+from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
@@ -56,6 +58,7 @@ class RunObserver:
         execution_arn: str,
         deployment: str,
         log_dir: Path,
+        cluster: str | None = None,
         poll_seconds: float = 1.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -69,6 +72,8 @@ class RunObserver:
             execution_arn: The run's execution.
             deployment: The other dimension of its metrics.
             log_dir: Folder for the pods' logs, one `<pod>.log` each.
+            cluster: Name of the EKS cluster, of whose nodes Container Insights tells how busy they are; None if it is
+                not asked.
             poll_seconds: Time between two polls of the execution's history.
             clock: Tells the time.
         """
@@ -79,6 +84,7 @@ class RunObserver:
         self._log_dir = log_dir
         self._poll_seconds = poll_seconds
         self._cluster = pods
+        self._cluster_name = cluster
         self._executions = ExecutionTree(stepfunctions, execution_arn)
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}
@@ -180,9 +186,9 @@ class RunObserver:
             status=status,
             error=error,
         )
-        if self._not_compared is None:
-            return record
-        return record.model_copy(update={"not_checked": [*record.not_checked, self._not_compared]})
+        busy = self._nodes_busy()
+        not_checked = [*record.not_checked, *([self._not_compared] if self._not_compared else [])]
+        return record.model_copy(update={"nodes_busy": busy, "not_checked": not_checked})
 
     def steps(self) -> list[StepMetrics]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
@@ -278,6 +284,23 @@ class RunObserver:
         for follower in followers.values():
             follower.stop()
             follower.join(1.0)
+
+    def _nodes_busy(self) -> NodesBusy | None:
+        """How busy the nodes of the training's last attempt were; None where CloudWatch cannot be asked."""
+        trained = [pod for pod in self._watcher.pods() if pod.stage == Stage.TRAINING]
+        newest = max((pod.attempt for pod in trained), default=0)
+        pods = [pod for pod in trained if pod.attempt == newest and pod.node and pod.started_at]
+        if self._cluster_name is None or not pods:
+            return None
+        with suppress(PlaceRefused):  # what the page asks for while the run goes on; a run does not need it
+            return read_mean_utilization(
+                self._cloudwatch,
+                cluster=self._cluster_name,
+                nodes={pod.node for pod in pods if pod.node},
+                start=min(pod.started_at for pod in pods if pod.started_at),
+                end=max(pod.finished_at or self._clock() for pod in pods),
+            )
+        return None
 
     def _published(self, settle_seconds: float) -> MetricsPublished | None:
         """The published metrics against rank 0's log; None if CloudWatch cannot be asked or nothing was trained."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from trainflow.models.run_record import Cost, Restart, RunError, RunStatus
+from trainflow.models.run_record import Cost, NodesBusy, Restart, RunError, RunStatus
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport
@@ -56,6 +56,8 @@ class RunSnapshot:
     """Nodes that the run does not use because its jobs failed there."""
     cost: Cost | None = None
     """Estimate of what the run's nodes have cost so far; None while it has held none."""
+    nodes_busy: NodesBusy | None = None
+    """How busy the nodes of the training were, of a run that has ended."""
     error: RunError | None = None
     last_lines: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Last lines of each failed pod's log."""

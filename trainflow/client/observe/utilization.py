@@ -6,12 +6,15 @@ The add-on amazon-cloudwatch-observability publishes a value a minute for each n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import mean
 from typing import TYPE_CHECKING
 
 from trainflow.client.refusals import told
+from trainflow.models.run_record import NodesBusy
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient
@@ -35,6 +38,9 @@ RECENT = timedelta(minutes=5)
 """Age of the oldest value that counts as present: CloudWatch shows them up to two minutes late."""
 
 PERIOD_SECONDS = 60
+
+MAX_VALUES = 500
+"""Most values of each node that a mean is made of: an answer of CloudWatch has at most 100,800 in all."""
 
 MAX_NODES = 64
 """Most nodes that are asked about: each value that is read costs (0.01 USD for 1,000)."""
@@ -74,6 +80,27 @@ def read_utilization(
     return None
 
 
+@told
+def read_mean_utilization(
+    cloudwatch: CloudWatchClient, *, cluster: str, nodes: Collection[str], start: datetime, end: datetime
+) -> NodesBusy | None:
+    """How busy nodes were in a time that has just ended, on the whole; None if nothing was published of them.
+
+    Raises:
+        PlaceRefused: If the caller may not read it, or CloudWatch does not answer.
+    """
+    wanted = sorted(nodes)[:MAX_NODES]
+    minutes = math.ceil((end - start).total_seconds() / PERIOD_SECONDS)
+    period_seconds = PERIOD_SECONDS * max(1, math.ceil(minutes / MAX_VALUES))
+    for name, of in METRICS.items():
+        found = _metrics_of(cloudwatch, name, cluster, wanted)
+        values = _values(cloudwatch, found, start, end, period_seconds) if found else {}
+        means = {node: round(mean(of_node), 1) for node, of_node in values.items()}
+        if means:
+            return NodesBusy(of=of, by_node=means)
+    return None
+
+
 def _metrics_of(
     cloudwatch: CloudWatchClient, name: str, cluster: str, nodes: Collection[str]
 ) -> dict[str, MetricTypeDef]:
@@ -94,22 +121,34 @@ def _metrics_of(
 
 
 def _newest(cloudwatch: CloudWatchClient, metrics: Mapping[str, MetricTypeDef], now: datetime) -> dict[str, float]:
+    values = _values(cloudwatch, metrics, now - RECENT, now, PERIOD_SECONDS)
+    return {node: of_node[0] for node, of_node in values.items()}
+
+
+def _values(
+    cloudwatch: CloudWatchClient,
+    metrics: Mapping[str, MetricTypeDef],
+    start: datetime,
+    end: datetime,
+    period_seconds: int,
+) -> dict[str, list[float]]:
+    """The means of each node's periods, the newest first; nodes without one are left out."""
     names = list(metrics)
     answer = cloudwatch.get_metric_data(
         MetricDataQueries=[
             {
                 "Id": f"n{place}",
-                "MetricStat": {"Metric": metrics[name], "Period": PERIOD_SECONDS, "Stat": "Average"},
+                "MetricStat": {"Metric": metrics[name], "Period": period_seconds, "Stat": "Average"},
             }
             for place, name in enumerate(names)
         ],
-        StartTime=now - RECENT,
-        EndTime=now,
+        StartTime=start,
+        EndTime=end,
         ScanBy="TimestampDescending",
     )
     found = {}
     for result in answer["MetricDataResults"]:
         if result["Values"]:
-            newest = max(zip(result["Timestamps"], result["Values"], strict=True))
-            found[names[int(result["Id"].removeprefix("n"))]] = newest[1]
+            newest_first = sorted(zip(result["Timestamps"], result["Values"], strict=True), reverse=True)
+            found[names[int(result["Id"].removeprefix("n"))]] = [value for _, value in newest_first]
     return found
