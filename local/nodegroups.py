@@ -9,7 +9,7 @@ import math
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,8 @@ class NodeSettings:
     """File for the messages of the nodes."""
     image_roots: Mapping[str, Path] = field(default_factory=dict)
     """Folders that stand for single images, by the image's name."""
+    known_images: Sequence[str] = ()
+    """The only images that exist beside those of `image_roots`; every image exists if none is given."""
     no_op_seconds: float | None = None
     """Duration of each pod, which runs no program; None for pods that run theirs."""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
@@ -114,6 +116,7 @@ class Nodegroups:
             *("--pods-dir", str(settings.pods_dir), "--image-root", str(settings.image_root)),
             *("--heartbeat-seconds", str(settings.heartbeat_seconds)),
             *(text for name, folder in settings.image_roots.items() for text in ("--image", f"{name}={folder}")),
+            *(text for name in settings.known_images for text in ("--known-image", name)),
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]

@@ -41,6 +41,12 @@ from trainflow.protocol.pods import RUNS
 if TYPE_CHECKING:  # a run without faults imports no plan of them
     from local.planned_faults import PlannedFaults
 
+NOT_PROVEN = (
+    "Pods are processes of your user here: their user ids, read-only file systems, mounts and images are not proven by "
+    f"this run ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
+)
+"""What a run in the twin says once."""
+
 
 class TwinRuns(DeployedRuns):
     """The runs of a twin that has been started."""
@@ -138,6 +144,7 @@ class TwinPlace:
         run_id = run_id or new_run_id(spec, datetime.now(UTC))
         if self._twin is None:
             self._twin = self._started_twin(spec, image_root, folder=self._options.out / run_id, faults=self._faults)
+            self._say_what_is_not_proven(spec)
             if self._faults is not None:
                 self._faults_opened.enter_context(self._faults.opened(self._twin))
         elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
@@ -249,6 +256,10 @@ class TwinPlace:
             shutil.rmtree(folder, ignore_errors=True)
             raise PlaceUnavailable(str(error)) from None
         return twin
+
+    def _say_what_is_not_proven(self, spec: RunSpec) -> None:
+        if not spec.compute.backend_description.needs_slurm:
+            self._options.say(NOT_PROVEN)
 
 
 def _has_files(folder: Path) -> bool:

@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.aws.services import LAMBDA, PODS
+from local.known_images import known_images
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
 from local.nodegroups import Nodegroups, NodeSettings
@@ -111,6 +112,7 @@ class Twin:
         # Paths for programs in pods, in place of folders with a space in their path.
         self._volumes, self._programs, self._repository = self.home / "volumes", self.image_root, REPOSITORY
         self._python = Path(sys.executable)
+        self._known_images: Sequence[str] = ()
         self._without_capacity = frozenset(without_capacity)
         self._deployed, self._no_op_seconds = deployed, no_op_seconds
         # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
@@ -211,6 +213,10 @@ class Twin:
         self._programs = runtime_folder.plain_path(self.image_root, link=self._runtime / "image")
         self._repository = runtime_folder.plain_path(REPOSITORY, link=self._runtime / "repository")
         self._python = runtime_folder.plain_python(link=self._runtime / "environment")
+        try:
+            self._known_images = known_images(self.home)
+        except ValueError as empty:
+            raise TwinError(str(empty)) from None
         if self.slurm is not None:
             self.slurm.start()
         # The slow imports run side by side: workers' libraries, the API server's, moto's.
@@ -318,6 +324,7 @@ class Twin:
             image_root=self._programs,
             image_roots={self.deployment.tools_image: self._repository} if self.deployment else {},
             environment=self._job_environment(),
+            known_images=self._known_images,
             no_op_seconds=self._no_op_seconds,
             heartbeat_seconds=self._node_times.heartbeat_seconds,
         )

@@ -105,7 +105,7 @@ class TrainflowFunction(Construct):
         own = [grant for grant in grants if isinstance(grant, Grant)]
         policies = [grant for grant in grants if isinstance(grant, iam.ManagedPolicy)]
         own.append(allow("logs:CreateLogStream", "logs:PutLogEvents", on=self.log_group.log_group_arn))
-        own.append(allow(*USE_OF_KEY, on=shared.key.key_arn))
+        own.append(allow("kms:Decrypt", on=shared.key.key_arn))  # the environment's variables
         policies.append(shared.policies.trace)
         if self._talks_to_cluster:
             own.append(allow("eks:DescribeCluster", on=shared.cluster.arn))
@@ -115,6 +115,7 @@ class TrainflowFunction(Construct):
                 policies.append(shared.policies.use_slurm)
         if dead_letter_queue is not None:
             own.append(allow("sqs:SendMessage", on=dead_letter_queue.queue_arn))
+            own.append(allow(*USE_OF_KEY, on=shared.key.key_arn))
         return role(self, "Role", service=iam.ServicePrincipal("lambda.amazonaws.com"), grants=own, policies=policies)
 
     def _make_function(self, dead_letter_queue: sqs.IQueue | None) -> lambda_.Function:

@@ -1,7 +1,7 @@
 """Permissions of the functions: a method for each function of a run, with the name of its handler's module.
 
-In addition, each function may write its own log and traces, use the deployment's key and, if it uses the cluster, call
-`eks:DescribeCluster` (`functions`).
+In addition, each function may write its own log and traces, decrypt with the deployment's key and, if it uses the
+cluster, call `eks:DescribeCluster` (`functions`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from stacks.orchestration.permissions import Grant, SharedPolicies, allow, objects, policy
+from stacks.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, objects, policy
 from stacks.orchestration.state_machines import executions_of
 from stacks.shared.acknowledgements import Reason
 from stacks.storage import further_buckets
@@ -108,9 +108,12 @@ class SharedGrants:
         """Decrypt objects of the buckets."""
         return allow("kms:Decrypt", on=self._storage.key.key_arn)
 
-    def send_messages(self) -> Grant:
-        """Send messages over every notification channel."""
-        return allow("sns:Publish", on=self._resources.topic.topic_arn)
+    def send_messages(self) -> list[Grant]:
+        """Send messages over every notification channel, whose topic the deployment's key encrypts."""
+        return [
+            allow("sns:Publish", on=self._resources.topic.topic_arn),
+            allow(*USE_OF_KEY, on=self._resources.key.key_arn),
+        ]
 
     def terminate_instances(self) -> Grant:
         """Terminate instances of the cluster's own Auto Scaling groups.
@@ -142,7 +145,7 @@ class SharedGrants:
         limited = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": list(items)}} if items else None
         return [
             allow(*actions, on=table.table_arn, when=limited),
-            allow("kms:Encrypt", "kms:Decrypt", "kms:DescribeKey", on=self._resources.key.key_arn),
+            allow("kms:Encrypt", "kms:DescribeKey", *USE_OF_KEY, on=self._resources.key.key_arn),
         ]
 
     def _may_resize_nodegroups(self) -> iam.ManagedPolicy:
@@ -255,7 +258,7 @@ class TaskGrants(SharedGrants):
 
     def notify(self) -> Grants:
         """Sends the message about the run's end, and writes the end to the run table."""
-        return [self.send_messages(), *self.use_table("dynamodb:GetItem", "dynamodb:UpdateItem")]
+        return [*self.send_messages(), *self.use_table("dynamodb:GetItem", "dynamodb:UpdateItem")]
 
     def _find_data_sets(self) -> list[Grant]:
         read = allow(

@@ -68,7 +68,7 @@ class TriggerGrants:
             allow("states:StartExecution", on=self._training.state_machine_arn),
             self._shared.describe_runs(self._stack),
             *self._shared.use_table(*table_actions, items=ITEMS_OF_START_RUN),
-            self._shared.send_messages(),
+            *self._shared.send_messages(),
         ]
 
     def clean_up(self) -> Grants:
@@ -81,7 +81,7 @@ class TriggerGrants:
             *self._shared.find_rank0(),
             *self._shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
             *self._shared.release_caches(),
-            self._shared.send_messages(),
+            *self._shared.send_messages(),
             allow(
                 "events:PutEvents",
                 on=bus,
@@ -101,7 +101,7 @@ class TriggerGrants:
             *self._shared.use_table("dynamodb:UpdateItem", items=NOTICES),
             *self._shared.release_caches(),
             self._shared.policies.publish_metrics,
-            self._shared.send_messages(),
+            *self._shared.send_messages(),
         ]
 
     def _read_requests(self) -> list[Grant]:

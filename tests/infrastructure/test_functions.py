@@ -111,6 +111,25 @@ def test_who_may_delete_in_the_cluster() -> None:
     assert names == {"TearDown", "CleanUp"}
 
 
+def test_only_who_uses_a_table_or_sends_makes_data_keys_with_the_deployments_key() -> None:
+    """Every function decrypts its variables with it. DynamoDB, SNS and SQS make data keys for their callers."""
+    functions, users = set(deployed().functions()), set[str]()
+    for action in ("dynamodb:GetItem", "dynamodb:UpdateItem", "dynamodb:Scan", "sns:Publish", "sqs:SendMessage"):
+        users |= deployed().who_may(action) & functions
+    key = deployed().find(deployed().functions()["PollJob"]["KmsKeyArn"])
+
+    def who_may(action: str) -> set[str]:  # the buckets' key has the same name in a stack of its own
+        return {
+            who
+            for who, granted, arn, _ in deployed().grants()
+            if granted == action and who in functions and (arn == f"<{key}>" or "orchestration:" in arn.lower())
+        }
+
+    assert who_may("kms:GenerateDataKey") == users
+    assert who_may("kms:Decrypt") == functions
+    assert "PollJob" not in users
+
+
 def test_who_talks_to_a_private_cluster_stands_in_its_network() -> None:
     for name, function in deployed().functions().items():
         if name in TALKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,7 +77,13 @@ def resume(
 
     console = Console()
     place_options = PlaceOptions(
-        out=out, home=home, time_scale=time_scale, kubeconfig=kubeconfig, image_root=image_root, busy=console.status
+        out=out,
+        home=home,
+        time_scale=time_scale,
+        kubeconfig=kubeconfig,
+        image_root=image_root,
+        busy=console.status,
+        say=functools.partial(console.print, markup=False, highlight=False, soft_wrap=True),
     )
     attendant = Attendant(announce_to) if announce_to is not None else None
     try:
