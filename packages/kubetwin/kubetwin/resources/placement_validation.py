@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, not_supported, required
+from kubetwin.model.errors import FieldError, Object, Shown, bad_value, forbidden_field, not_supported, required
+from kubetwin.model.go_types import go_text
 from kubetwin.model.names import label_value, qualified_name, validate_labels
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -37,7 +38,7 @@ def _tolerations(tolerations: list[Object], path: str) -> Iterator[FieldError]:
             yield not_supported(f"{where}.operator", operator, ("Equal", "Exists"))
         elif operator == "Exists" and toleration.get("value"):
             detail = "value must be empty when `operator` is 'Exists'"
-            yield bad_value(f"{where}.operator", toleration["value"], detail)
+            yield bad_value(f"{where}.operator", Shown(go_text(toleration, "Toleration")), detail)
         elif operator == "Equal" and (fault := label_value(toleration.get("value", ""))):
             yield bad_value(f"{where}.operator", toleration["value"], fault)
         if effect and effect not in _EFFECTS:
