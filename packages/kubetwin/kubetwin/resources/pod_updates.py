@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required
 from kubetwin.model.go_types import go_difference
 
 _ONLY = (
@@ -22,7 +22,7 @@ def pod_update_faults(new: Object, old: Object) -> list[FieldError]:
     for group in ("containers", "initContainers"):
         if len(after.get(group) or []) != len(before.get(group) or []):
             return [forbidden_field(f"spec.{group}", "pod updates may not add or remove containers")]
-    if faults := [*_deadline(before, after)]:
+    if faults := [*_images(after), *_deadline(before, after)]:
         return faults
     faults = [*_tolerations(before, after), *_gates(before, after)]
     allowed = copy.deepcopy(after)
@@ -39,6 +39,14 @@ def pod_update_faults(new: Object, old: Object) -> list[FieldError]:
         changed = go_difference(_as_recorded(before), _as_recorded(allowed), "PodSpec")
         faults.append(forbidden_field("spec", f"{_ONLY}\n{changed}"))
     return faults
+
+
+def _images(after: Object) -> Iterator[FieldError]:
+    """Images are checked anew here, so that the causes name a missing one twice, as the server's do."""
+    for group in ("containers", "initContainers"):
+        for place, container in enumerate(after.get(group) or []):
+            if not container.get("image"):
+                yield required(f"spec.{group}[{place}].image")
 
 
 def _deadline(before: Object, after: Object) -> Iterator[FieldError]:

@@ -116,6 +116,8 @@ class Cluster:
         _check_preconditions(resource, old, obj)
         new = _updated(resource, old, obj, subresource)
         resource.default(new)
+        if subresource != "status":
+            resource.prepare_update(new, old, self.store)
         if _content(new) == _content(old):
             return old
         faults: list[FieldError] = [*_new_finalizer_errors(new, old), *_metadata_errors(resource, new)]
