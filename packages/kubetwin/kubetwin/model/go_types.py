@@ -122,6 +122,7 @@ OnExitCodes ContainerName Operator:s Values
 OnPodCondition Type:s Status:s
 SuccessPolicy Rules:[]SuccessRule
 SuccessRule SucceededIndexes SucceededCount
+Taint Key:s Value:s Effect:s TimeAdded
 ServicePort Name:s Protocol:s AppProtocol Port:i TargetPort:i NodePort:i
 """
 """A type a line: fields with their types. `=` is a struct that is always there; other structs are pointers."""

@@ -191,7 +191,7 @@ def test_a_pod_that_admission_refuses(cluster: Cluster, spec: dict[str, Any], re
         ),
         (
             job(successPolicy={"rules": [{"succeededCount": 1}]}),
-            'successPolicy: Invalid value: {"rules":[{"succeededCount":1}]}: requires indexed completion mode',
+            'successPolicy: Invalid value: {"Rules":[{"SucceededIndexes":null,"SucceededCount":1}]}: requires indexed',
         ),
         (
             indexed(successPolicy={"rules": [{}]}),
