@@ -217,3 +217,29 @@ def test_a_token_is_for_at_most_2_to_the_32_seconds(client: Client) -> None:
     code, message = client.refused("POST", "serviceaccounts/default/token", {"spec": {"expirationSeconds": 2**33}})
     assert code == 422
     assert message.endswith("may not specify a duration larger than 2^32 seconds")
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/vnd.kubernetes.protobuf"])
+def test_a_kind_that_is_not_offered_is_refused_in_a_sentence_whatever_the_body(client: Client, kind: str) -> None:
+    deployments = f"/apis/apps/v1/namespaces/{client.namespace}/deployments"
+    assert client("GET", deployments)[1]["items"] == []
+    assert client.refused("POST", deployments, "{}", kind=kind) == (
+        405,
+        "this cluster runs no Deployments: create a Pod, a Job or a JobSet",
+    )
+    assert client.refused("PATCH", f"{deployments}/d", "{}", kind=APPLY)[0] == 405
+    assert client.refused("GET", f"{deployments}/d") == (404, 'deployments.apps "d" not found')
+
+
+def test_custom_kinds_are_recorded_as_established(client: Client) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    _, found = client("GET", f"{path}/jobsets.jobset.x-k8s.io")
+    assert found["spec"]["names"]["kind"] == "JobSet"
+    assert ("Established", "True") in [(c["type"], c["status"]) for c in found["status"]["conditions"]]
+    assert client.refused("DELETE", f"{path}/jobsets.jobset.x-k8s.io")[0] == 405
+
+
+def test_a_number_that_is_none_in_the_options_of_a_deletion_is_refused(client: Client) -> None:
+    client("POST", "configmaps", config("a"))
+    code, message = client.refused("DELETE", "configmaps/a?gracePeriodSeconds=soon")
+    assert (code, message) == (400, 'strconv.ParseInt: parsing "soon": invalid syntax')
