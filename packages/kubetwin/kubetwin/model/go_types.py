@@ -122,6 +122,7 @@ OnExitCodes ContainerName Operator:s Values
 OnPodCondition Type:s Status:s
 SuccessPolicy Rules:[]SuccessRule
 SuccessRule SucceededIndexes SucceededCount
+NonResourceAttributes Path:s Verb:s
 Taint Key:s Value:s Effect:s TimeAdded
 ServicePort Name:s Protocol:s AppProtocol Port:i TargetPort:i NodePort:i
 """

@@ -236,6 +236,8 @@ def _check_preconditions(resource: Resource, old: Object, new: Object) -> None:
         )
         raise errors.conflict(resource.group_resource, name, detail)
     version = new["metadata"].get("resourceVersion")
+    if version and not version.isdigit():
+        raise errors.ApiError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version and version != old["metadata"]["resourceVersion"]:
         raise errors.conflict(resource.group_resource, name)
 

@@ -243,3 +243,92 @@ def test_a_number_that_is_none_in_the_options_of_a_deletion_is_refused(client: C
     client("POST", "configmaps", config("a"))
     code, message = client.refused("DELETE", "configmaps/a?gracePeriodSeconds=soon")
     assert (code, message) == (400, 'strconv.ParseInt: parsing "soon": invalid syntax')
+
+
+def pod(name: str) -> dict[str, Any]:
+    """A pod that no scheduler places."""
+    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "busybox"}]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"target": {"name": "n"}}, (400, "name in URL does not match name in Binding object")),
+        ({"metadata": {"name": "p"}}, (500, "target.name: Required value")),
+        (
+            {"metadata": {"name": "p"}, "target": {"name": "n", "kind": "Pod"}},
+            (500, 'target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"'),
+        ),
+    ],
+)
+def test_a_binding_that_names_no_node_is_refused(client: Client, body: dict[str, Any], answer: tuple[int, str]) -> None:
+    client("POST", "pods", pod("p"))
+    assert client.refused("POST", "pods/p/binding", body) == answer
+
+
+def test_an_eviction_has_the_name_and_the_preconditions_of_its_pod(client: Client) -> None:
+    client("POST", "pods", pod("p"))
+    assert client.refused("POST", "pods/p/eviction", {}) == (400, "name in URL does not match name in Eviction object")
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "another"}}}
+    code, message = client.refused("POST", "pods/p/eviction", eviction)
+    assert (code, "the UID in the precondition (another) does not match the UID in record" in message) == (409, True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "answer"),
+    [
+        ({"kind": "Pod", "apiVersion": "v1", "name": "none"}, (404, 'pods "none" not found')),
+        (
+            {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "x"},
+            (409, "the UID in the bound object reference (x)"),
+        ),
+        ({"kind": "Job", "apiVersion": "batch/v1", "name": "x"}, (400, "to object of type batch/v1, Kind=Job")),
+    ],
+)
+def test_a_token_is_bound_to_a_pod_that_exists(client: Client, bound: dict[str, Any], answer: tuple[int, str]) -> None:
+    client("POST", "pods", pod("p"))
+    code, message = client.refused("POST", "serviceaccounts/default/token", {"spec": {"boundObjectRef": bound}})
+    assert (code, answer[1] in message) == (answer[0], True)
+
+
+@pytest.mark.parametrize(
+    ("review", "spec", "answer"),
+    [
+        (
+            "authorization.k8s.io/v1/selfsubjectaccessreviews",
+            {},
+            (422, "exactly one of nonResourceAttributes or resou"),
+        ),
+        (
+            "authorization.k8s.io/v1/selfsubjectaccessreviews",
+            {"resourceAttributes": {}, "nonResourceAttributes": {"path": "/"}},
+            (422, '{"Path":"/","Verb":""}: cannot be specified in combination with resourceAttributes'),
+        ),
+        (
+            "authorization.k8s.io/v1/subjectaccessreviews",
+            {"resourceAttributes": {}},
+            (422, 'spec.user: Invalid value: "": at least one of user or group must be specified'),
+        ),
+        ("authorization.k8s.io/v1/selfsubjectrulesreviews", {}, (400, "no namespace on request")),
+        ("authentication.k8s.io/v1/tokenreviews", {}, (400, "token is required for TokenReview in authentication")),
+    ],
+)
+def test_a_review_that_asks_for_nothing_is_refused(
+    client: Client, review: str, spec: dict[str, Any], answer: tuple[int, str]
+) -> None:
+    code, message = client.refused("POST", f"/apis/{review}", {"spec": spec})
+    assert (code, answer[1] in message) == (answer[0], True)
+
+
+def test_a_stream_without_an_upgrade_is_refused_after_its_pod_was_looked_up(client: Client) -> None:
+    client("POST", "pods", pod("p"))
+    assert client.refused("GET", "pods/none/exec") == (404, 'pods "none" not found')
+    assert client.refused("GET", "pods/p/exec?container=d") == (400, "container d is not valid for pod p")
+    assert client.refused("GET", "pods/p/exec") == (400, "pod p does not have a host assigned")
+
+
+def test_an_update_with_a_version_that_is_no_number_is_an_error(client: Client) -> None:
+    client("POST", "configmaps", config("a"))
+    changed = {**config("a"), "metadata": {"name": "a", "resourceVersion": "new"}}
+    assert client.refused("PUT", "configmaps/a", changed) == (500, 'strconv.ParseUint: parsing "new": invalid syntax')
