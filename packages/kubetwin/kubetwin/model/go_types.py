@@ -187,8 +187,8 @@ def go_text(value: Any, kind: str) -> str:
 
 def go_difference(old: Object, new: Object, kind: str) -> str:
     """What changed, as `diff.Diff` of apimachinery prints it: a unified diff of the printed values."""
-    lines = [f"{_indented(each, kind)}\n".splitlines(keepends=True) for each in (old, new)]
-    return "".join(islice(difflib.unified_diff(*lines), 2, None))
+    before, after = (f"{_indented(each, kind)}\n".splitlines(keepends=True) for each in (old, new))
+    return "".join(islice(difflib.unified_diff(before, after), 2, None))
 
 
 def _indented(value: Object, kind: str) -> str:

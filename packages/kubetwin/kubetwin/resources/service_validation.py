@@ -92,12 +92,13 @@ def _target_fault(target: Any) -> str | None:
 
 
 def _affinity(spec: Object) -> Iterator[FieldError]:
-    kind, config, path = spec["sessionAffinity"], spec.get("sessionAffinityConfig"), "spec.sessionAffinityConfig"
+    kind, path = spec["sessionAffinity"], "spec.sessionAffinityConfig"
+    config: Object | None = spec.get("sessionAffinityConfig")
     if kind not in _AFFINITIES:
         yield not_supported("spec.sessionAffinity", kind, _AFFINITIES)
     elif kind == "None" and config is not None:
         yield forbidden_field(path, "must not be set when session affinity is None")
-    elif kind == "ClientIP":
+    elif kind == "ClientIP" and config is not None:
         seconds = config["clientIP"]["timeoutSeconds"]
         if not 0 < seconds <= _LONGEST_AFFINITY_SECONDS:
             detail = f"must be greater than 0 and less than {_LONGEST_AFFINITY_SECONDS}"
