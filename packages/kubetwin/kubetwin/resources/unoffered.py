@@ -74,7 +74,6 @@ RESOURCES = (
     ),
     _unoffered("CronJob", "batch", "cj", _NO_SCHEDULES[1], in_all=True, storage_hash="sd5LIXh4Fjs="),
     _unoffered("Ingress", "networking.k8s.io", "ing", "nothing routes traffic; use `kubectl exec`", plural="ingresses"),
-    _unoffered("LimitRange", "", "limits", "nothing bounds what a pod asks for", subresources=()),
     _unoffered(
         "StorageClass",
         "storage.k8s.io",

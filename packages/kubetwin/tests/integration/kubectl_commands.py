@@ -136,7 +136,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("taint nodes NODE odd-", "untainted"),
     # what is not offered answers in a sentence
     ("!create deployment d --image=busybox", "this cluster runs no Deployments: create a Pod, a Job or a JobSet"),
-    ("get deployments,statefulsets,rs,rc,hpa,ingress,limits,sc,cronjobs.batch", "No resources found"),
+    ("get deployments,statefulsets,rs,rc,hpa,ingress,sc,cronjobs.batch", "No resources found"),
     ("!get deployment d", 'deployments.apps "d" not found'),
     ("!scale deployment d --replicas=2", 'deployments.apps "d" not found'),
     ("!create cronjob c --image=busybox --schedule=@daily", "this cluster runs no CronJobs: create the job itself"),
@@ -145,6 +145,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("get crd", "pytorchjobs.kubeflow.org"),
     ("get crd jobsets.jobset.x-k8s.io -o jsonpath={.status.conditions[1].type}", "Established"),
     ("wait --for=condition=Established crd/jobs.batch.volcano.sh --timeout=5s", "condition met"),
+    ("!get limitranges", "doesn't have a resource type"),
     ("!get endpoints", "doesn't have a resource type"),
     ("!top nodes", "Metrics API not available"),
     # delete
