@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from kubetwin.model import times
 from kubetwin.model.errors import (
@@ -110,14 +111,18 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
     return [forbidden_field("spec", f"{detail}\n{go_difference(before, after, 'PersistentVolumeClaimSpec')}")]
 
 
+def _requested(claim: Object) -> Fraction:
+    requests = (claim["spec"].get("resources") or {}).get("requests") or {}
+    return parse_quantity(requests.get("storage", 0))
+
+
 def _refuse_resizing(new: Object, old: Object) -> None:
     """Nothing here makes volumes, so none can grow (admission plugin PersistentVolumeClaimResize).
 
     Raises:
         ApiError: 403 for a larger request.
     """
-    sizes = [parse_quantity(claim["spec"]["resources"]["requests"]["storage"]) for claim in (new, old)]
-    if sizes[0] > sizes[1]:
+    if _requested(new) > _requested(old):
         detail = (
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "
             "must support resize"

@@ -158,6 +158,9 @@ def test_a_claim_that_is_bound_cannot_grow_because_no_storage_class_lets_it(clus
     with pytest.raises(ApiError, match="only dynamically provisioned pvc can be resized") as refused:
         cluster.update(claims, "ns", larger)
     assert refused.value.code == 403
+    larger["spec"]["resources"] = {}
+    with pytest.raises(ApiError, match="Required value"):
+        cluster.update(claims, "ns", larger)
 
 
 def test_a_quota_on_amounts_needs_pods_that_name_them_and_counts_storage(monkeypatch: pytest.MonkeyPatch) -> None:
