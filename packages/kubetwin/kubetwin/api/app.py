@@ -136,7 +136,9 @@ class Application:
                 raise errors.method_not_allowed()
             return await self.reviews.create(call)
         if call.resource.key == "pods" and info.subresource in STREAMS:
-            raise errors.bad_request("Upgrade request required: this server streams over WebSockets only")
+            self.streams.refuse(call)
+        if call.resource.refusal and info.verb in ("create", "update", "patch"):
+            raise ApiError(405, "MethodNotAllowed", call.resource.refusal, {})
         if info.subresource and all(sub.name != info.subresource for sub in call.resource.subresources):
             raise errors.no_such_resource()
         if info.subresource == "log":

@@ -13,7 +13,8 @@ from kubetwin.api.negotiation import respond
 from kubetwin.api.requests import RequestInfo
 from kubetwin.authentication import Identify, User
 from kubetwin.model import times
-from kubetwin.model.errors import Object
+from kubetwin.model.errors import Object, Shown, bad_request, bad_value, invalid
+from kubetwin.model.go_types import go_text
 from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 
@@ -72,6 +73,7 @@ class Reviews:
         review = parse_body(call.body, call.content_type, call.resource)
         spec = review.get("spec") or {}
         kind = call.resource.kind
+        _check(kind, spec)
         if kind == "TokenReview":
             status = await self._token(str(spec.get("token", "")))
         elif kind == "SelfSubjectReview":
@@ -128,6 +130,32 @@ class Reviews:
         if user is None:
             return {"authenticated": False, "error": "invalid bearer token"}
         return {"authenticated": True, "user": _user_info(user)}
+
+
+def _check(kind: str, spec: Object) -> None:
+    """Refuse a review that asks for nothing (pkg/apis/authorization/validation and the reviews' storage).
+
+    Raises:
+        ApiError: 400 or 422.
+    """
+    if kind == "TokenReview" and not spec.get("token"):
+        raise bad_request("token is required for TokenReview in authentication")
+    if kind == "SelfSubjectRulesReview" and not spec.get("namespace"):
+        raise bad_request("no namespace on request")
+    if not kind.endswith("AccessReview"):
+        return
+    about_resource, about_path, faults = spec.get("resourceAttributes"), spec.get("nonResourceAttributes"), []
+    if about_resource is not None and about_path is not None:
+        shown = Shown(go_text(about_path, "NonResourceAttributes"))
+        detail = "cannot be specified in combination with resourceAttributes"
+        faults.append(bad_value("spec.nonResourceAttributes", shown, detail))
+    if about_resource is None and about_path is None:
+        detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        faults.append(bad_value("spec.resourceAttributes", None, detail))
+    if kind == "SubjectAccessReview" and not spec.get("user") and not spec.get("groups"):
+        faults.append(bad_value("spec.user", "", "at least one of user or group must be specified"))
+    if faults:  # the server's own object has lost its kind when its message is made
+        raise invalid("", _AUTHORIZATION, "", faults)
 
 
 def _user_info(user: User) -> Object:

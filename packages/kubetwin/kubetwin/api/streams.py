@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Coroutine
+from typing import NoReturn
 from urllib.parse import urlencode
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -57,6 +58,17 @@ class StreamProxy:
             await _first_of(_to_kubelet(client, upstream), _to_client(upstream, client))
         finally:
             await upstream.close()
+
+    def refuse(self, call: Call) -> NoReturn:
+        """Answer a request that does not become a WebSocket.
+
+        Raises:
+            ApiError: Always: as the pod's own check refuses it, else 400.
+        """
+        self._target(call)
+        spoken = call.headers.get("upgrade", "")
+        hint = f": this server streams over WebSockets only, not {spoken}" if spoken else ""
+        raise bad_request(f"Upgrade request required{hint}")
 
     def _target(self, call: Call) -> tuple[Kubelet, str]:
         info = call.info

@@ -12,7 +12,7 @@ from kubetwin.api.negotiation import respond
 from kubetwin.controllers.disruptions import budget_status, budgets_of
 from kubetwin.controllers.scheduler import bind
 from kubetwin.model import errors, times
-from kubetwin.model.errors import ApiError, GroupResource, Object, bad_value, required
+from kubetwin.model.errors import ApiError, FieldError, GroupResource, Object, bad_value, not_supported, required
 from kubetwin.model.selectors import label_selector_of
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
@@ -20,6 +20,15 @@ from kubetwin.tokens import AUDIENCE, ServiceAccountTokens
 
 SHORTEST_TOKEN_SECONDS, DEFAULT_TOKEN_SECONDS, LONGEST_TOKEN_SECONDS = 600, 3600, 2**32
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+_BINDABLE = ("pods", "secrets", "nodes")
+"""Kinds to which a token can be bound."""
+
+
+def _check_name(call: Call, obj: Object, kind: str) -> None:
+    if (obj.get("metadata") or {}).get("name", "") != call.info.name:
+        raise errors.bad_request(f"name in URL does not match name in {kind} object")
 
 
 class Subresources:
@@ -43,10 +52,17 @@ class Subresources:
 
     def _bind(self, call: Call, binding: Object) -> Response:
         pod = self.cluster.get(call.resource, call.info.namespace, call.info.name)
-        node = (binding.get("target") or {}).get("name", "")
-        bound = GroupResource("pods/binding")
+        target = binding.get("target") or {}
+        node, bound = target.get("name", ""), GroupResource("pods/binding")
+        _check_name(call, binding, "Binding")
+        faults: list[FieldError] = []
+        if target.get("kind", "") not in ("", "Node"):
+            faults.append(not_supported("target.kind", target["kind"], ("Node", "<empty>")))
         if not node:
-            raise errors.invalid("Binding", "", call.info.name, [required("target.name")])
+            faults.append(required("target.name"))
+        if faults:  # no status of the server's own: its aggregate of field errors
+            listed = ", ".join(map(str, faults))
+            raise ApiError(500, "", listed if len(faults) == 1 else f"[{listed}]")
         if pod["metadata"].get("deletionTimestamp"):
             raise errors.conflict(
                 bound, call.info.name, f"pod {call.info.name} is being deleted, cannot be assigned to a host"
@@ -59,11 +75,17 @@ class Subresources:
         return respond(_SUCCESS, 201)
 
     def _evict(self, call: Call, eviction: Object) -> Response:
+        _check_name(call, eviction, "Eviction")
         pod = self.cluster.get(call.resource, call.info.namespace, call.info.name)
         if pod["status"].get("phase") not in ("Succeeded", "Failed", "Pending"):
             self._respect_budgets(pod)
-        grace = (eviction.get("deleteOptions") or {}).get("gracePeriodSeconds")
-        options = DeleteOptions(grace_seconds=grace)
+        asked = eviction.get("deleteOptions") or {}
+        conditions = asked.get("preconditions") or {}
+        options = DeleteOptions(
+            grace_seconds=asked.get("gracePeriodSeconds"),
+            uid=conditions.get("uid") or "",
+            resource_version=conditions.get("resourceVersion") or "",
+        )
         self.cluster.delete(call.resource, call.info.namespace, call.info.name, options, dry_run=call.dry_run)
         return respond(_SUCCESS, 201)
 
@@ -92,6 +114,8 @@ class Subresources:
         if seconds > LONGEST_TOKEN_SECONDS:
             fault = bad_value("spec.expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
             raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [fault])
+        if bound := spec.get("boundObjectRef"):
+            self._check_bound_object(call, bound)
         audiences = spec.get("audiences") or [AUDIENCE]
         answer = {
             "kind": "TokenRequest",
@@ -113,6 +137,27 @@ class Subresources:
             },
         }
         return respond(answer, 201)
+
+    def _check_bound_object(self, call: Call, bound: Object) -> None:
+        """A token may be bound to a pod, a secret or a node that exists.
+
+        Raises:
+            ApiError: 400 for another kind, 404, or 409 for another uid.
+        """
+        resource = next((r for r in map(self.cluster.registry.by_key, _BINDABLE) if r.kind == bound.get("kind")), None)
+        if resource is None:
+            detail = f"{bound.get('apiVersion', '')}, Kind={bound.get('kind', '')}".removeprefix("v1, ")
+            shown = f"/v1, {detail}" if bound.get("apiVersion") == "v1" else detail
+            account = call.info.name
+            raise errors.bad_request(f'cannot bind token for serviceaccount "{account}" to object of type {shown}')
+        namespace, name = call.info.namespace if resource.namespaced else "", bound.get("name", "")
+        uid, found = bound.get("uid", ""), self.cluster.get(resource, namespace, name)
+        if uid and uid != found["metadata"]["uid"]:
+            detail = (
+                f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+                "The object might have been deleted and then recreated"
+            )
+            raise errors.conflict(GroupResource(resource.kind), name, detail)
 
     def _finalize(self, call: Call, namespace: Object) -> Response:
         def write(stored: Object) -> None:

@@ -23,7 +23,7 @@ from kubetwin.api.bodies import (
 )
 from kubetwin.api.call import Call
 from kubetwin.api.negotiation import negotiate, respond, warnings
-from kubetwin.api.requests import check_write_options, options_error, parse_boolean, parse_list_options
+from kubetwin.api.requests import check_write_options, options_error, parse_boolean, parse_integer, parse_list_options
 from kubetwin.api.selection import select, selected
 from kubetwin.model import errors, times
 from kubetwin.model.apply import apply, faults_of_type
@@ -295,7 +295,7 @@ def _delete_options(call: Call) -> tuple[DeleteOptions, bool]:
         raise options_error("DeleteOptions", [not_supported("propagationPolicy", policy, supported)])
     conditions = body.get("preconditions") or {}
     options = DeleteOptions(
-        grace_seconds=int(grace) if grace is not None else None,
+        grace_seconds=parse_integer(str(grace)) if grace is not None else None,
         propagation=policy,
         uid=conditions.get("uid") or "",
         resource_version=conditions.get("resourceVersion") or "",

@@ -10,6 +10,7 @@ from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object, denied
 from kubetwin.resources.resource import Resource
+from kubetwin.resources.unoffered import DEFINITIONS, definition_of, establish
 from kubetwin.state.cluster import Cluster
 from kubetwin.store import Change
 
@@ -29,9 +30,12 @@ def start(cluster: Cluster, _recorder: EventRecorder) -> None:
         cluster.modify(queues, "", name, _open)
     _QueueController(cluster)
     cluster.admission.append(lambda resource, obj: _check_queue(cluster, resource, obj))
+    definitions = cluster.registry.by_key(DEFINITIONS)
     for resource in cluster.registry:
         if resource.custom:
             cluster.store.begin_history(resource.key)
+            cluster.create(definitions, "", definition_of(resource))
+            cluster.modify(definitions, "", resource.key, establish)
 
 
 def _open(queue: Object) -> None:

@@ -37,8 +37,14 @@ class FieldError:
         return f"{self.field}: {self.message}"
 
 
+class Shown(str):
+    """A value that is printed already, as its internal Go type."""
+
+
 def show(value: Any) -> str:
     """A value as Go prints it in `Invalid value: …`."""
+    if isinstance(value, Shown):
+        return value
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     return escaped(json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
@@ -57,11 +63,6 @@ def required(path: str, detail: str = "") -> FieldError:
 
 def bad_value(path: str, value: Any, detail: str) -> FieldError:
     return FieldError("FieldValueInvalid", path, f"Invalid value: {show(value)}: {detail}")
-
-
-def immutable(path: str, shown: str) -> FieldError:
-    """A field that may not change; `shown` is the new value as Go prints it."""
-    return FieldError("FieldValueInvalid", path, f"Invalid value: {shown}: field is immutable")
 
 
 def negative_numbers(path: str, numbers: Object, names: Iterable[str]) -> list[FieldError]:

@@ -122,6 +122,9 @@ OnExitCodes ContainerName Operator:s Values
 OnPodCondition Type:s Status:s
 SuccessPolicy Rules:[]SuccessRule
 SuccessRule SucceededIndexes SucceededCount
+NonResourceAttributes Path:s Verb:s
+Taint Key:s Value:s Effect:s TimeAdded
+ServicePort Name:s Protocol:s AppProtocol Port:i TargetPort:i NodePort:i
 """
 """A type a line: fields with their types. `=` is a struct that is always there; other structs are pointers."""
 
@@ -184,8 +187,8 @@ def go_text(value: Any, kind: str) -> str:
 
 def go_difference(old: Object, new: Object, kind: str) -> str:
     """What changed, as `diff.Diff` of apimachinery prints it: a unified diff of the printed values."""
-    lines = [f"{_indented(each, kind)}\n".splitlines(keepends=True) for each in (old, new)]
-    return "".join(islice(difflib.unified_diff(*lines), 2, None))
+    before, after = (f"{_indented(each, kind)}\n".splitlines(keepends=True) for each in (old, new))
+    return "".join(islice(difflib.unified_diff(before, after), 2, None))
 
 
 def _indented(value: Object, kind: str) -> str:

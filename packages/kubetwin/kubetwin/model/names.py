@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
 
 from kubetwin.model.errors import FieldError, bad_value
@@ -70,6 +71,15 @@ def port_name(name: str) -> str | None:
     if "--" in name:
         return "must not contain consecutive hyphens"
     return "must not begin or end with a hyphen" if name.strip("-") != name else None
+
+
+def ip_address_fault(address: str) -> str | None:
+    """Why `address` is no IP address, or None."""
+    try:
+        ip_address(address)
+    except ValueError:
+        return "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+    return None
 
 
 def domain_prefixed_path(path: str) -> str | None:

@@ -71,3 +71,12 @@ def add_quantities(*amounts: dict[str, Fraction]) -> dict[str, Fraction]:
         for name, value in amount.items():
             total[name] = total.get(name, Fraction(0)) + value
     return total
+
+
+def format_binary(amount: Fraction) -> str:
+    """Bytes with the largest of the suffixes Ki, Mi, … that leaves a whole number."""
+    suffixes = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+    power = 0
+    while amount and amount % 1024 == 0 and power + 1 < len(suffixes):
+        amount, power = amount / 1024, power + 1
+    return f"{format_quantity(amount)}{suffixes[power]}"

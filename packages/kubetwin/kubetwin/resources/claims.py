@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from fractions import Fraction
+
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, forbidden_field, not_supported, required
+from kubetwin.model.errors import (
+    FieldError,
+    GroupResource,
+    Object,
+    bad_value,
+    forbidden,
+    forbidden_field,
+    not_supported,
+    required,
+)
 from kubetwin.model.go_types import go_difference
+from kubetwin.model.names import dns_subdomain
+from kubetwin.model.quantity import parse_quantity
 from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.selector_validation import selector_faults
 from kubetwin.store import Store
 
 PROTECTION = {
     "persistentvolumeclaims": "kubernetes.io/pvc-protection",
     "persistentvolumes": "kubernetes.io/pv-protection",
 }
+_VOLUME_MODES = ("Block", "Filesystem")
+_RECLAIM = ("Delete", "Recycle", "Retain")
+_SOURCES = ("hostPath", "nfs", "iscsi", "fc", "local", "csi", "glusterfs", "cephfs", "rbd", "azureFile", "flexVolume")
+"""Sources of a volume, in the order of the server's checks; the cloud's own are gone."""
+
 _MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
@@ -31,17 +51,48 @@ def _prepare_claim(claim: Object, _store: Store) -> None:
 
 
 def _validate_claim(claim: Object) -> list[FieldError]:
-    faults = []
-    if not claim["spec"].get("accessModes"):
-        faults.append(required("spec.accessModes", "at least 1 access mode is required"))
-    faults += [
-        not_supported("spec.accessModes", mode, sorted(_MODES))
-        for mode in claim["spec"].get("accessModes") or []
-        if mode not in _MODES
-    ]
-    if "storage" not in ((claim["spec"].get("resources") or {}).get("requests") or {}):
+    """Faults of a claim's spec (pkg/apis/core/validation: ValidatePersistentVolumeClaimSpec)."""
+    spec = claim["spec"]
+    faults = [*_access_faults(spec, "at least 1 access mode is required")]
+    faults += selector_faults(spec.get("selector"), "spec.selector")
+    amount = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if amount is None:
         faults.append(required("spec.resources[storage]"))
-    return faults
+    elif parse_quantity(amount) <= 0:
+        faults.append(bad_value("spec.resources[storage]", amount, "must be greater than zero"))
+    return [*faults, *_storage_faults(spec), *_source_faults(spec)]
+
+
+def _access_faults(spec: Object, detail: str) -> Iterator[FieldError]:
+    modes = spec.get("accessModes") or []
+    if not modes:
+        yield required("spec.accessModes", detail)
+    for mode in modes:
+        if mode not in _MODES:
+            yield not_supported("spec.accessModes", mode, sorted(_MODES))
+    if "ReadWriteOncePod" in modes and len(set(modes)) > 1:
+        yield forbidden_field("spec.accessModes", "may not use ReadWriteOncePod with other access modes")
+
+
+def _storage_faults(spec: Object) -> Iterator[FieldError]:
+    name = spec.get("storageClassName", "")
+    if name and (fault := dns_subdomain(name)):
+        yield bad_value("spec.storageClassName", name, fault)
+    if spec["volumeMode"] not in _VOLUME_MODES:
+        yield not_supported("spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
+
+
+def _source_faults(spec: Object) -> Iterator[FieldError]:
+    for field in ("dataSource", "dataSourceRef"):
+        source, path = spec.get(field), f"spec.{field}"
+        if source is None:
+            continue
+        for key in ("name", "kind"):
+            if not source.get(key):
+                yield required(f"{path}.{key}")
+        if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
+            detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+            yield bad_value(path, source.get("kind", ""), detail)
 
 
 def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
@@ -54,9 +105,29 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
 
     before, after = fixed(old), fixed(new)
     if after == before:
+        _refuse_resizing(new, old)
         return []
     detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
     return [forbidden_field("spec", f"{detail}\n{go_difference(before, after, 'PersistentVolumeClaimSpec')}")]
+
+
+def _requested(claim: Object) -> Fraction:
+    requests = (claim["spec"].get("resources") or {}).get("requests") or {}
+    return parse_quantity(requests.get("storage", 0))
+
+
+def _refuse_resizing(new: Object, old: Object) -> None:
+    """Nothing here makes volumes, so none can grow (admission plugin PersistentVolumeClaimResize).
+
+    Raises:
+        ApiError: 403 for a larger request.
+    """
+    if _requested(new) > _requested(old):
+        detail = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "
+            "must support resize"
+        )
+        raise forbidden(GroupResource("persistentvolumeclaims"), old["metadata"]["name"], detail)
 
 
 def _default_volume(volume: Object) -> None:
@@ -73,12 +144,26 @@ def _prepare_volume(volume: Object, _store: Store) -> None:
 
 
 def _validate_volume(volume: Object) -> list[FieldError]:
-    faults = []
-    if not volume["spec"].get("accessModes"):
-        faults.append(required("spec.accessModes"))
-    if not volume["spec"].get("capacity"):
+    """Faults of a volume's spec (pkg/apis/core/validation: ValidatePersistentVolumeSpec)."""
+    spec = volume["spec"]
+    faults, capacity = [*_access_faults(spec, "")], spec.get("capacity") or {}
+    if not capacity:
         faults.append(required("spec.capacity"))
-    return faults
+    if set(capacity) != {"storage"}:
+        faults.append(not_supported("spec.capacity", spec.get("capacity"), ("storage",)))
+    faults += [
+        bad_value(f"spec.capacity[{name}]", amount, "must be greater than zero")
+        for name, amount in capacity.items()
+        if parse_quantity(amount) <= 0
+    ]
+    if spec["persistentVolumeReclaimPolicy"] not in _RECLAIM:
+        policy = spec["persistentVolumeReclaimPolicy"]
+        faults.append(not_supported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM))
+    sources = [field for field in _SOURCES if field in spec]
+    faults += [forbidden_field(f"spec.{each}", "may not specify more than 1 volume type") for each in sources[1:]]
+    if not sources:
+        faults.append(required("spec", "must specify a volume type"))
+    return [*faults, *_storage_faults(spec)]
 
 
 def _modes(obj: Object) -> str:

@@ -16,6 +16,8 @@ _KEYS_OF_TYPES = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
+_ACCOUNT = "kubernetes.io/service-account.name"
+
 MAX_BYTES = 1024 * 1024
 """Most bytes that the values of a ConfigMap or a Secret may have together."""
 
@@ -62,7 +64,13 @@ def _default_secret(secret: Object) -> None:
 
 def _validate_secret(secret: Object) -> list[FieldError]:
     needed = _KEYS_OF_TYPES.get(secret["type"], ())
-    missing = [required(f"data[{key}]") for key in needed if key not in (secret.get("data") or {})]
+    data = secret.get("data") or {}
+    missing = [required(f"data[{key}]") for key in needed if key not in data]
+    if secret["type"] == "kubernetes.io/basic-auth" and not {"username", "password"} & set(data):
+        missing = [required("data[username]"), required("data[password]")]
+    if secret["type"] == "kubernetes.io/service-account-token":
+        account = (secret["metadata"].get("annotations") or {}).get(_ACCOUNT)
+        missing = [] if account else [required(f"metadata.annotations[{_ACCOUNT}]")]
     return [*_validate_keys(secret), *missing]
 
 

@@ -8,6 +8,7 @@ from kubetwin.model.errors import (
     AT_LEAST_ZERO,
     FieldError,
     Object,
+    Shown,
     bad_object,
     bad_value,
     duplicate,
@@ -16,6 +17,7 @@ from kubetwin.model.errors import (
     required,
     too_many,
 )
+from kubetwin.model.go_types import go_text
 from kubetwin.model.names import qualified_name
 
 MOST_RULES, MOST_EXIT_CODES = 20, 255
@@ -88,7 +90,7 @@ def success_policy_faults(spec: Object) -> Iterator[FieldError]:
     if policy is None:
         return
     if spec["completionMode"] != "Indexed":
-        yield bad_value(path, policy, "requires indexed completion mode")
+        yield bad_value(path, Shown(go_text(policy, "SuccessPolicy")), "requires indexed completion mode")
         return
     rules = policy.get("rules") or []
     if not rules:

@@ -9,8 +9,8 @@ from kubetwin.model.errors import (
     AT_LEAST_ZERO,
     FieldError,
     Object,
+    Shown,
     bad_value,
-    immutable,
     negative_numbers,
     not_supported,
     required,
@@ -183,10 +183,12 @@ def validate_job_update(new: Object, old: Object) -> list[FieldError]:
     for name in ("selector", "template", *_FIXED):
         if name == "template":
             if _fixed_template(new, old) != _fixed_template(old, old):
-                faults.append(immutable("spec.template.spec", go_text(after["template"]["spec"], "PodSpec")))
+                faults.append(
+                    bad_value("spec.template.spec", Shown(go_text(after["template"]["spec"], "PodSpec")), _IMMUTABLE)
+                )
         elif after.get(name) != before.get(name):
-            shown = go_text(after.get(name), _INTERNAL.get(name, "-"))
-            faults.append(immutable(f"spec.{name}", shown))
+            shown = Shown(go_text(after.get(name), _INTERNAL.get(name, "-")))
+            faults.append(bad_value(f"spec.{name}", shown, _IMMUTABLE))
     return faults
 
 

@@ -33,6 +33,11 @@ def _prepare(namespace: Object, _store: Store) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
+def _prepare_update(new: Object, old: Object, _store: Store) -> None:
+    """Finalizers of a namespace change through their own subresource only."""
+    new["spec"] = {**(new.get("spec") or {}), "finalizers": (old.get("spec") or {}).get("finalizers") or []}
+
+
 def _mark_deleted(namespace: Object) -> bool:
     namespace["status"]["phase"] = "Terminating"
     return bool(namespace["spec"].get("finalizers"))
@@ -53,6 +58,7 @@ RESOURCES = (
         subresources=(Subresource("finalize", ("update",)), STATUS),
         default=_default,
         prepare=_prepare,
+        prepare_update=_prepare_update,
         validate=_validate,
         mark_deleted=_mark_deleted,
         columns=(

@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from ipaddress import ip_network
+
 from kubetwin.model import times
-from kubetwin.model.errors import FieldError, Object, bad_value, negative_numbers
+from kubetwin.model.errors import (
+    FieldError,
+    Object,
+    Shown,
+    bad_value,
+    duplicate,
+    forbidden_field,
+    negative_numbers,
+    not_supported,
+    required,
+)
+from kubetwin.model.go_types import go_text
+from kubetwin.model.names import label_value, qualified_name
+from kubetwin.resources.placement_validation import EFFECTS
 from kubetwin.resources.resource import STATUS, Column, Resource
 from kubetwin.store import Store
 
@@ -38,6 +55,51 @@ def _version(node: Object) -> str:
     return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
 
 
+def _validate(node: Object) -> list[FieldError]:
+    return [*_taint_faults(node["spec"].get("taints") or []), *_network_faults(node["spec"])]
+
+
+def _taint_faults(taints: list[Object]) -> Iterator[FieldError]:
+    """Keys, values and effects (pkg/apis/core/validation: validateNodeTaints)."""
+    seen: set[tuple[str, str]] = set()
+    for place, taint in enumerate(taints):
+        path, key, effect = f"spec.taints[{place}]", taint.get("key", ""), taint.get("effect", "")
+        if fault := qualified_name(key):
+            yield bad_value(f"{path}.key", key, fault)
+        if fault := label_value(taint.get("value", "")):
+            yield bad_value(f"{path}.value", taint["value"], fault)
+        if not effect:
+            yield required(f"{path}.effect")
+        elif effect not in EFFECTS:
+            yield not_supported(f"{path}.effect", effect, EFFECTS)
+        if (key, effect) in seen:
+            repeated = duplicate(path, Shown(go_text(taint, "Taint")))
+            yield replace(repeated, message=f"{repeated.message}: taints must be unique by key and effect pair")
+        seen.add((key, effect))
+
+
+def _network_faults(spec: Object) -> Iterator[FieldError]:
+    given = spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else [])
+    for place, network in enumerate(given):
+        try:
+            ip_network(network, strict=False)
+            valid = "/" in network
+        except ValueError:
+            valid = False
+        if not valid:
+            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            yield bad_value(f"spec.podCIDRs[{place}]", network, detail)
+
+
+def _validate_update(new: Object, old: Object) -> list[FieldError]:
+    """What a node has been given stays (pkg/apis/core/validation: ValidateNodeUpdate)."""
+    before, after, faults = old["spec"], new["spec"], list[FieldError]()
+    for field, path in (("podCIDR", "spec.podCIDRs"), ("providerID", "spec.providerID")):
+        if before.get(field) and after.get(field) != before[field]:
+            faults.append(forbidden_field(path, f'node updates may not change {field} except from "" to valid'))
+    return [*_validate(new), *faults]
+
+
 def _validate_lease(lease: Object) -> list[FieldError]:
     """Numbers of a lease (pkg/apis/coordination/validation: ValidateLeaseSpec)."""
     spec = lease.get("spec") or {}
@@ -60,6 +122,8 @@ RESOURCES = (
         subresources=(STATUS,),
         default=_default,
         prepare=_prepare,
+        validate=_validate,
+        validate_update=_validate_update,
         columns=(
             Column("Name", lambda node: node["metadata"]["name"], format="name"),
             Column("Status", _displayed_status),

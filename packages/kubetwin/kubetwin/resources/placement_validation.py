@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, not_supported, required
+from kubetwin.model.errors import FieldError, Object, Shown, bad_value, forbidden_field, not_supported, required
+from kubetwin.model.go_types import go_text
 from kubetwin.model.names import label_value, qualified_name, validate_labels
+from kubetwin.resources.selector_validation import selector_faults
 
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def validate_placement(spec: Object, path: str) -> Iterator[FieldError]:
@@ -37,11 +39,11 @@ def _tolerations(tolerations: list[Object], path: str) -> Iterator[FieldError]:
             yield not_supported(f"{where}.operator", operator, ("Equal", "Exists"))
         elif operator == "Exists" and toleration.get("value"):
             detail = "value must be empty when `operator` is 'Exists'"
-            yield bad_value(f"{where}.operator", toleration["value"], detail)
+            yield bad_value(f"{where}.operator", Shown(go_text(toleration, "Toleration")), detail)
         elif operator == "Equal" and (fault := label_value(toleration.get("value", ""))):
             yield bad_value(f"{where}.operator", toleration["value"], fault)
-        if effect and effect not in _EFFECTS:
-            yield not_supported(f"{where}.effect", effect, _EFFECTS)
+        if effect and effect not in EFFECTS:
+            yield not_supported(f"{where}.effect", effect, EFFECTS)
 
 
 def _node_affinity(affinity: Object, path: str) -> Iterator[FieldError]:
@@ -90,11 +92,17 @@ def _node_label(requirement: Object, path: str) -> Iterator[FieldError]:
 
 def _pod_affinity(affinity: Object, path: str) -> Iterator[FieldError]:
     for place, term in enumerate(affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []):
-        yield from _topology_key(term, f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{place}]")
+        yield from _pod_term(term, f"{path}.requiredDuringSchedulingIgnoredDuringExecution[{place}]")
     for place, each in enumerate(affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or []):
         where = f"{path}.preferredDuringSchedulingIgnoredDuringExecution[{place}]"
         yield from _weight(each, where)
-        yield from _topology_key(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+        yield from _pod_term(each.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
+
+
+def _pod_term(term: Object, path: str) -> Iterator[FieldError]:
+    for field in ("labelSelector", "namespaceSelector"):
+        yield from selector_faults(term.get(field), f"{path}.{field}")
+    yield from _topology_key(term, path)
 
 
 def _topology_key(rule: Object, path: str) -> Iterator[FieldError]:
@@ -112,6 +120,7 @@ def _spread(rule: Object, path: str) -> Iterator[FieldError]:
     choices, chosen = ("DoNotSchedule", "ScheduleAnyway"), rule.get("whenUnsatisfiable", "")
     if chosen not in choices:
         yield not_supported(f"{path}.whenUnsatisfiable", chosen, choices)
+    yield from selector_faults(rule.get("labelSelector"), f"{path}.labelSelector")
 
 
 def _node_field(requirement: Object, path: str) -> Iterator[FieldError]:

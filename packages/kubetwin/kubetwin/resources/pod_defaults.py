@@ -189,6 +189,9 @@ def _admit_priority(pod: Object, store: Store) -> None:
 
 def _admit_runtime_class(pod: Object) -> None:
     name = pod["spec"].get("runtimeClassName")
+    if not name and pod["spec"].get("overhead"):
+        detail = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise errors.forbidden(GroupResource("pods"), pod["metadata"].get("name", ""), detail)
     if name:  # this cluster has none
         detail = f'pod rejected: RuntimeClass "{name}" not found'
         raise errors.forbidden(GroupResource("pods"), pod["metadata"].get("name", ""), detail)

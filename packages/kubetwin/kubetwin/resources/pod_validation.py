@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 
 from kubetwin.model.errors import (
     AT_LEAST_ZERO,
     FieldError,
     Object,
+    Shown,
     bad_value,
     duplicate,
     forbidden_field,
     not_supported,
     required,
 )
-from kubetwin.model.go_types import go_difference
-from kubetwin.model.names import dns_label, dns_subdomain
+from kubetwin.model.go_types import go_text
+from kubetwin.model.names import dns_label, dns_subdomain, ip_address_fault, qualified_name
 from kubetwin.resources.container_validation import validate_container
 from kubetwin.resources.placement_validation import validate_placement
+from kubetwin.resources.pod_updates import pod_update_faults
+from kubetwin.resources.volume_validation import validate_volumes
 
-_NEEDED = {
-    "configMap": "name",
-    "secret": "secretName",
-    "hostPath": "path",
-    "persistentVolumeClaim": "claimName",
-}
-"""The field without which a volume's source names nothing."""
-
-_ONLY = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
+_MOST_SERVERS = 3  # MaxDNSNameservers of pkg/apis/core/validation
 
 
 def validate_pod(pod: Object) -> list[FieldError]:
@@ -47,7 +37,7 @@ def validate_pod(pod: Object) -> list[FieldError]:
 def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
     """Faults of a pod's spec, in the order of the server's own checks."""
     volumes = {volume.get("name") for volume in spec.get("volumes") or []}
-    yield from _volumes(spec.get("volumes") or [], f"{path}.volumes")
+    yield from validate_volumes(spec.get("volumes") or [], f"{path}.volumes")
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     names: set[str] = set()
@@ -78,6 +68,8 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
     yield from _ports_of_the_host(spec, path)
     yield from _users(spec.get("securityContext") or {}, f"{path}.securityContext")
     yield from validate_placement(spec, path)
+    yield from _networking(spec, path)
+    yield from _gates(spec, path)
 
 
 def _names(spec: Object, path: str) -> Iterator[FieldError]:
@@ -104,88 +96,47 @@ def _users(context: Object, path: str) -> Iterator[FieldError]:
             yield bad_value(f"{path}.{field}", number, "must be between 0 and 2147483647, inclusive")
     if context.get("privileged") and context.get("allowPrivilegeEscalation") is False:
         detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-        yield bad_value(path, context, detail)
+        yield bad_value(path, Shown(go_text(context, "SecurityContext")), detail)
 
 
-def _volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
+def _networking(spec: Object, path: str) -> Iterator[FieldError]:
+    """Name servers and further lines of the hosts file."""
+    given, config = spec.get("dnsConfig"), spec.get("dnsConfig") or {}
+    servers, where = config.get("nameservers") or [], f"{path}.dnsConfig"
+    if spec["dnsPolicy"] == "None" and given is None:
+        yield required(where, "must provide `dnsConfig` when `dnsPolicy` is None")
+    elif spec["dnsPolicy"] == "None" and not servers:
+        yield required(f"{where}.nameservers", "must provide at least one DNS nameserver when `dnsPolicy` is None")
+    if len(servers) > _MOST_SERVERS:
+        yield bad_value(f"{where}.nameservers", servers, f"must not have more than {_MOST_SERVERS} nameservers")
+    for place, server in enumerate(servers):
+        if fault := ip_address_fault(server):
+            yield bad_value(f"{where}.nameservers[{place}]", server, fault)
+    for place, alias in enumerate(spec.get("hostAliases") or []):
+        if fault := ip_address_fault(alias.get("ip", "")):
+            yield bad_value(f"{path}.hostAliases[{place}].ip", alias.get("ip", ""), fault)
+        for number, name in enumerate(alias.get("hostnames") or []):
+            if fault := dns_subdomain(name):
+                yield bad_value(f"{path}.hostAliases[{place}].hostnames[{number}]", name, fault)
+
+
+def _gates(spec: Object, path: str) -> Iterator[FieldError]:
+    """Gates of scheduling and of readiness."""
     seen: set[str] = set()
-    for place, volume in enumerate(volumes):
-        name = volume.get("name", "")
-        if not name:
-            yield required(f"{path}[{place}].name")
-        elif fault := dns_label(name):
-            yield bad_value(f"{path}[{place}].name", name, fault)
-        elif name in seen:
-            yield duplicate(f"{path}[{place}].name", name)
+    for place, gate in enumerate(spec.get("schedulingGates") or []):
+        name, where = gate.get("name", ""), f"{path}.schedulingGates[{place}]"
+        if fault := qualified_name(name):
+            yield bad_value(where, name, fault)
+        if name in seen:
+            yield duplicate(where, name)
         seen.add(name)
-        if len(volume) > 2:
-            source = sorted(set(volume) - {"name"})[1]
-            yield forbidden_field(f"{path}[{place}].{source}", "may not specify more than 1 volume type")
-        for source, field in _NEEDED.items():
-            if source in volume and not volume[source].get(field):
-                yield required(f"{path}[{place}].{source}.{field}")
-        for source in ("configMap", "secret"):
-            if source in volume:
-                yield from _projection(volume[source], f"{path}[{place}].{source}")
-
-
-def _projection(source: Object, path: str) -> Iterator[FieldError]:
-    """Modes of files, and keys with the files that they become."""
-    items = source.get("items") or []
-    modes = [(f"{path}.defaultMode", source.get("defaultMode"))]
-    modes += [(f"{path}.items[{place}].mode", item.get("mode")) for place, item in enumerate(items)]
-    for where, mode in modes:
-        if mode is not None and not 0 <= mode <= 0o777:
-            yield bad_value(where, mode, "must be a number between 0 and 0777 (octal), both inclusive")
-    for place, item in enumerate(items):
-        if not item.get("key"):
-            yield required(f"{path}.items[{place}].key")
-        where, file = f"{path}.items[{place}].path", item.get("path", "")
-        if not file:
-            yield required(where)
-        elif file.startswith("/"):
-            yield bad_value(where, file, "must be a relative path")
-        elif ".." in file.split("/"):
-            yield bad_value(where, file, "must not contain '..'")
+    for place, gate in enumerate(spec.get("readinessGates") or []):
+        kind = gate.get("conditionType", "")
+        if fault := qualified_name(kind):
+            yield bad_value(f"{path}.readinessGates[{place}].conditionType", kind, fault)
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
-    """A pod's spec is fixed but for images, the deadline, more tolerations and scheduling gates."""
-    before, after = old["spec"], new["spec"]
-    lost = [t for t in before.get("tolerations") or [] if not _tolerated_as_before(t, after.get("tolerations") or [])]
-    if lost:
-        detail = "existing toleration can not be modified except its tolerationSeconds"
-        return [forbidden_field("spec.tolerations", detail)]
-    allowed = copy.deepcopy(after)
-    for group in ("containers", "initContainers"):
-        for mine, theirs in zip(allowed.get(group) or [], before.get(group) or [], strict=False):
-            mine["image"] = theirs.get("image")
-    for field in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
-        allowed.pop(field, None)
-        if field in before:
-            allowed[field] = before[field]
-    if allowed != before:
-        changed = go_difference(_as_recorded(before), _as_recorded(allowed), "PodSpec")
-        return [forbidden_field("spec", f"{_ONLY}\n{changed}")]
-    return []
-
-
-def _as_recorded(spec: Object) -> Object:
-    """A spec with the source that the recorded server adds to the volume of the token, so that lines have its numbers.
-
-    That server is built from OpenShift's tree (the recordings' FORMAT.md); plain Kubernetes has 18 lines less there.
-    """
-    item = {"key": "service-ca.crt", "path": "service-ca.crt"}
-    added = {"configMap": {"name": "openshift-service-ca.crt", "items": [item]}}
-    spec = copy.deepcopy(spec)
-    for volume in spec.get("volumes") or []:
-        if volume["name"].startswith("kube-api-access-") and "projected" in volume:
-            volume["projected"]["sources"].append(added)
-    return spec
-
-
-def _tolerated_as_before(old: Object, new: list[Object]) -> bool:
-    def same(toleration: Object) -> Object:
-        return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
-
-    return any(same(old) == same(toleration) for toleration in new)
+    """Faults of the pod as it shall be, then those of the change."""
+    spec = new["spec"]
+    return [*validate_pod_spec(spec, "spec"), *pod_update_faults(new, old)]

@@ -8,8 +8,11 @@ processes of one machine.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 
 from kubetwin.model.errors import (
+    AT_LEAST_ZERO,
     FieldError,
     Object,
     bad_value,
@@ -18,8 +21,10 @@ from kubetwin.model.errors import (
     not_supported,
     required,
 )
-from kubetwin.model.names import path_segment
+from kubetwin.model.names import dns_subdomain, path_segment
+from kubetwin.resources.quota_validation import validate_quota, validate_quota_update
 from kubetwin.resources.resource import STATUS, Resource, Subresource
+from kubetwin.resources.selector_validation import selector_faults
 
 _HIGHEST_PRIORITY = 1_000_000_000
 _PREEMPTION = ("Never", "PreemptLowerPriority")
@@ -55,13 +60,29 @@ def _validate_priority_update(new: Object, old: Object) -> list[FieldError]:
 
 def _validate_budget(budget: Object) -> list[FieldError]:
     """One of two measures (pkg/apis/policy/validation: ValidatePodDisruptionBudgetSpec)."""
-    spec = budget["spec"]
+    spec, faults = budget["spec"], list[FieldError]()
+    for field in ("minAvailable", "maxUnavailable"):
+        faults += _share_faults(spec.get(field), f"spec.{field}")
+    faults += selector_faults(spec.get("selector"), "spec.selector")
     if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
-        return []
+        return faults
     fields = ("MinAvailable", "Selector", "MaxUnavailable", "UnhealthyPodEvictionPolicy")  # of the server's own type
     shown = json.dumps({name: spec.get(f"{name[0].lower()}{name[1:]}") for name in fields}, separators=(",", ":"))
     detail = "minAvailable and maxUnavailable cannot be both set"
-    return [FieldError("FieldValueInvalid", "spec", f"Invalid value: {shown}: {detail}")]
+    return [FieldError("FieldValueInvalid", "spec", f"Invalid value: {shown}: {detail}"), *faults]
+
+
+def _share_faults(share: int | str | None, path: str) -> Iterator[FieldError]:
+    """Faults of a number of pods or a percentage of them."""
+    if isinstance(share, int) and share < 0:
+        yield bad_value(path, share, AT_LEAST_ZERO)
+    if not isinstance(share, str):
+        return
+    if not re.fullmatch("[0-9]+%", share):
+        text = "a valid percent string must be a numeric string followed by an ending '%'"
+        yield bad_value(path, share, f"{text} (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")
+    elif int(share[:-1]) > 100:
+        yield bad_value(path, share, "must not be greater than 100%")
 
 
 def _validate_budget_status(budget: Object) -> list[FieldError]:
@@ -86,7 +107,39 @@ def _default_binding(binding: Object) -> None:
 
 
 def _validate_binding(binding: Object) -> list[FieldError]:
-    return [] if binding["roleRef"].get("name") else [required("roleRef.name")]
+    """Faults of the role and of the subjects (pkg/apis/rbac/validation: ValidateRoleBinding)."""
+    reference, namespaced = binding["roleRef"], bool(binding["metadata"].get("namespace"))
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
+    faults: list[FieldError] = []
+    if reference["apiGroup"] != _RBAC:
+        faults.append(not_supported("roleRef.apiGroup", reference["apiGroup"], (_RBAC,)))
+    if reference.get("kind") not in kinds:
+        faults.append(not_supported("roleRef.kind", reference.get("kind", ""), kinds))
+    if not reference.get("name"):
+        faults.append(required("roleRef.name"))
+    elif fault := path_segment(reference["name"]):
+        faults.append(bad_value("roleRef.name", reference["name"], fault))
+    for place, subject in enumerate(binding.get("subjects") or []):
+        faults += _subject_faults(subject, f"subjects[{place}]", namespaced=namespaced)
+    return faults
+
+
+def _subject_faults(subject: Object, path: str, *, namespaced: bool) -> Iterator[FieldError]:
+    kind, name, group = subject.get("kind", ""), subject.get("name", ""), subject.get("apiGroup", "")
+    if not name:
+        yield required(f"{path}.name")
+    if kind == "ServiceAccount":
+        if name and (fault := dns_subdomain(name)):
+            yield bad_value(f"{path}.name", name, fault)
+        if group:
+            yield not_supported(f"{path}.apiGroup", group, ("",))
+        if not namespaced and not subject.get("namespace"):
+            yield required(f"{path}.namespace")
+    elif kind in ("User", "Group"):
+        if group != _RBAC:
+            yield not_supported(f"{path}.apiGroup", group, (_RBAC,))
+    else:
+        yield not_supported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
 
 
 def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
@@ -136,6 +189,8 @@ RESOURCES = (
         returns_deleted=True,
         subresources=(STATUS,),
         default=_spec,
+        validate=validate_quota,
+        validate_update=validate_quota_update,
     ),
     Resource(
         kind="PodDisruptionBudget",

@@ -50,6 +50,10 @@ def _nothing_from_store(_obj: Object, _store: Store) -> None:
     return None
 
 
+def _nothing_from_both(_new: Object, _old: Object, _store: Store) -> None:
+    return None
+
+
 def _valid(_obj: Object) -> Sequence[FieldError]:
     return ()
 
@@ -79,6 +83,8 @@ class Resource:
     storage_hash: str = ""
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
+    refusal: str = ""
+    """Why clients can create none of this kind; empty if they can."""
     has_generation: bool = False
     keeps_status: bool = False
     """Whether a new object may bring its status along (nodes, which register themselves)."""
@@ -92,6 +98,8 @@ class Resource:
     """Sets the defaults of missing fields, at creation and update."""
     prepare: Callable[[Object, Store], None] = _nothing_from_store
     """Sets the fields that the server owns at creation: addresses, selectors, admission."""
+    prepare_update: Callable[[Object, Object, Store], None] = _nothing_from_both
+    """The same at an update, with the new and the old object."""
     validate: Callable[[Object], Sequence[FieldError]] = _valid
     validate_update: Callable[[Object, Object], Sequence[FieldError]] = _valid_change
     validate_status: Callable[[Object], Sequence[FieldError]] = _valid

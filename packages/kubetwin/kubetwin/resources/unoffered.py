@@ -6,33 +6,95 @@ from collections.abc import Callable
 
 from kubetwin.model.errors import FieldError, Object, forbidden_field
 from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import STATUS, Resource
+from kubetwin.resources.resource import ALL_VERBS, STATUS, Column, Resource, Subresource
 from kubetwin.resources.structural import ANYTHING
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+"""Resource of the records of custom kinds."""
+
+_READ_VERBS = ("get", "list", "watch")
+_WORKLOADS = "create a Pod, a Job or a JobSet"
+_SCALED = (STATUS, Subresource("scale", ("get", "patch", "update"), "Scale", "autoscaling", "v1"))
 
 
 def _refuse(what: str, instead: str) -> Callable[[Object], list[FieldError]]:
     def validate(_obj: Object) -> list[FieldError]:
-        return [forbidden_field("spec", f"this cluster runs no {what}: {instead}")]
+        return [forbidden_field("spec", _sentence(what, instead))]
 
     return validate
 
 
-_NO_SCHEDULES = _refuse("CronJobs", "create the job itself when it is due")
-_NO_TRAINER = _refuse("Kubeflow Trainer v2", "use a JobSet or a PyTorchJob")
+def _sentence(what: str, instead: str) -> str:
+    return f"this cluster runs no {what}: {instead}"
+
+
+def _unoffered(
+    kind: str,
+    group: str,
+    short: str,
+    instead: str,
+    *,
+    version: str = "v1",
+    plural: str = "",
+    namespaced: bool = True,
+    in_all: bool = False,
+    subresources: tuple[Subresource, ...] = (STATUS,),
+    storage_hash: str = "",
+) -> Resource:
+    return Resource(
+        kind=kind,
+        plural=plural or f"{kind.lower()}s",
+        group=group,
+        version=version,
+        namespaced=namespaced,
+        type_name=f"io.k8s.api.{group.partition('.')[0] or 'core'}.{version}.{kind}",
+        short_names=(short,),
+        categories=("all",) if in_all else (),
+        storage_hash=storage_hash,
+        subresources=subresources,
+        refusal=_sentence(f"{kind}{'es' if kind.endswith('s') else 's'}", instead),
+        columns=(NAME, AGE),
+    )
+
+
+_NO_SCHEDULES = ("CronJobs", "create the job itself when it is due")
 
 RESOURCES = (
+    _unoffered("Deployment", "apps", "deploy", _WORKLOADS, in_all=True, subresources=_SCALED),
+    _unoffered("ReplicaSet", "apps", "rs", _WORKLOADS, in_all=True, subresources=_SCALED),
+    _unoffered("StatefulSet", "apps", "sts", _WORKLOADS, in_all=True, subresources=_SCALED),
+    _unoffered("ReplicationController", "", "rc", _WORKLOADS, in_all=True, subresources=_SCALED),
+    _unoffered(
+        "HorizontalPodAutoscaler",
+        "autoscaling",
+        "hpa",
+        "set the number of replicas yourself",
+        version="v2",
+        in_all=True,
+    ),
+    _unoffered("CronJob", "batch", "cj", _NO_SCHEDULES[1], in_all=True, storage_hash="sd5LIXh4Fjs="),
+    _unoffered("Ingress", "networking.k8s.io", "ing", "nothing routes traffic; use `kubectl exec`", plural="ingresses"),
+    _unoffered(
+        "StorageClass",
+        "storage.k8s.io",
+        "sc",
+        "create a PersistentVolume with a hostPath",
+        plural="storageclasses",
+        namespaced=False,
+        subresources=(),
+    ),
     Resource(
-        kind="CronJob",
-        plural="cronjobs",
-        group="batch",
-        type_name="io.k8s.api.batch.v1.CronJob",
-        short_names=("cj",),
-        categories=("all",),
-        storage_hash="sd5LIXh4Fjs=",
-        has_generation=True,
+        kind="CustomResourceDefinition",
+        plural="customresourcedefinitions",
+        group="apiextensions.k8s.io",
+        namespaced=False,
+        type_name="io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
+        short_names=("crd", "crds"),
+        categories=("api-extensions",),
         subresources=(STATUS,),
-        validate=_NO_SCHEDULES,
-        columns=(NAME, AGE),
+        verbs=(*_READ_VERBS, *(verb for verb in ALL_VERBS if verb in ("create", "patch", "update"))),
+        refusal="this cluster takes no further CustomResourceDefinitions: those of its operators are built in",
+        columns=(NAME, Column("Created At", lambda crd: crd["metadata"]["creationTimestamp"])),
     ),
     custom_resource(
         kind="CronJob",
@@ -42,7 +104,7 @@ RESOURCES = (
         spec=ANYTHING,
         short_names=("cronvcjob", "cronvj"),
         storage_hash="ggEZ4lDoP94=",
-        validate=_NO_SCHEDULES,
+        validate=_refuse(*_NO_SCHEDULES),
         columns=(NAME, AGE),
     ),
     custom_resource(
@@ -51,7 +113,54 @@ RESOURCES = (
         group="trainer.kubeflow.org",
         version="v1alpha1",
         spec=ANYTHING,
-        validate=_NO_TRAINER,
+        validate=_refuse("Kubeflow Trainer v2", "use a JobSet or a PyTorchJob"),
         columns=(NAME, AGE),
     ),
 )
+
+
+def definition_of(resource: Resource) -> Object:
+    """The record of a custom kind."""
+    names: Object = {
+        "plural": resource.plural,
+        "singular": resource.singular or resource.kind.lower(),
+        "kind": resource.kind,
+        "listKind": resource.list_kind,
+    }
+    optional = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    names |= {key: value for key, value in optional.items() if value}
+    version: Object = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    if resource.has_status:
+        version["subresources"] = {"status": {}}
+    return {
+        "metadata": {"name": resource.key},
+        "spec": {
+            "group": resource.group,
+            "names": names,
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "versions": [version],
+            "conversion": {"strategy": "None"},
+        },
+    }
+
+
+def establish(definition: Object) -> None:
+    """The status of a record whose kind is served."""
+    moment = definition["metadata"]["creationTimestamp"]
+    conditions = [
+        ("NamesAccepted", "NoConflicts", "no conflicts found"),
+        ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+    ]
+    definition["status"] = {
+        "acceptedNames": definition["spec"]["names"],
+        "storedVersions": [version["name"] for version in definition["spec"]["versions"]],
+        "conditions": [
+            {"type": kind, "status": "True", "lastTransitionTime": moment, "reason": reason, "message": message}
+            for kind, reason, message in conditions
+        ],
+    }

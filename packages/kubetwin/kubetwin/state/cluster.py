@@ -116,6 +116,8 @@ class Cluster:
         _check_preconditions(resource, old, obj)
         new = _updated(resource, old, obj, subresource)
         resource.default(new)
+        if subresource != "status":
+            resource.prepare_update(new, old, self.store)
         if _content(new) == _content(old):
             return old
         faults: list[FieldError] = [*_new_finalizer_errors(new, old), *_metadata_errors(resource, new)]
@@ -234,6 +236,8 @@ def _check_preconditions(resource: Resource, old: Object, new: Object) -> None:
         )
         raise errors.conflict(resource.group_resource, name, detail)
     version = new["metadata"].get("resourceVersion")
+    if version and not version.isdigit():
+        raise errors.ApiError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version and version != old["metadata"]["resourceVersion"]:
         raise errors.conflict(resource.group_resource, name)
 

@@ -217,3 +217,118 @@ def test_a_token_is_for_at_most_2_to_the_32_seconds(client: Client) -> None:
     code, message = client.refused("POST", "serviceaccounts/default/token", {"spec": {"expirationSeconds": 2**33}})
     assert code == 422
     assert message.endswith("may not specify a duration larger than 2^32 seconds")
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/vnd.kubernetes.protobuf"])
+def test_a_kind_that_is_not_offered_is_refused_in_a_sentence_whatever_the_body(client: Client, kind: str) -> None:
+    deployments = f"/apis/apps/v1/namespaces/{client.namespace}/deployments"
+    assert client("GET", deployments)[1]["items"] == []
+    assert client.refused("POST", deployments, "{}", kind=kind) == (
+        405,
+        "this cluster runs no Deployments: create a Pod, a Job or a JobSet",
+    )
+    assert client.refused("PATCH", f"{deployments}/d", "{}", kind=APPLY)[0] == 405
+    assert client.refused("GET", f"{deployments}/d") == (404, 'deployments.apps "d" not found')
+
+
+def test_custom_kinds_are_recorded_as_established(client: Client) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    _, found = client("GET", f"{path}/jobsets.jobset.x-k8s.io")
+    assert found["spec"]["names"]["kind"] == "JobSet"
+    assert ("Established", "True") in [(c["type"], c["status"]) for c in found["status"]["conditions"]]
+    assert client.refused("DELETE", f"{path}/jobsets.jobset.x-k8s.io")[0] == 405
+
+
+def test_a_number_that_is_none_in_the_options_of_a_deletion_is_refused(client: Client) -> None:
+    client("POST", "configmaps", config("a"))
+    code, message = client.refused("DELETE", "configmaps/a?gracePeriodSeconds=soon")
+    assert (code, message) == (400, 'strconv.ParseInt: parsing "soon": invalid syntax')
+
+
+def pod(name: str) -> dict[str, Any]:
+    """A pod that no scheduler places."""
+    spec = {"schedulerName": "nobody", "containers": [{"name": "c", "image": "busybox"}]}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ({"target": {"name": "n"}}, (400, "name in URL does not match name in Binding object")),
+        ({"metadata": {"name": "p"}}, (500, "target.name: Required value")),
+        (
+            {"metadata": {"name": "p"}, "target": {"name": "n", "kind": "Pod"}},
+            (500, 'target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"'),
+        ),
+    ],
+)
+def test_a_binding_that_names_no_node_is_refused(client: Client, body: dict[str, Any], answer: tuple[int, str]) -> None:
+    client("POST", "pods", pod("p"))
+    assert client.refused("POST", "pods/p/binding", body) == answer
+
+
+def test_an_eviction_has_the_name_and_the_preconditions_of_its_pod(client: Client) -> None:
+    client("POST", "pods", pod("p"))
+    assert client.refused("POST", "pods/p/eviction", {}) == (400, "name in URL does not match name in Eviction object")
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "another"}}}
+    code, message = client.refused("POST", "pods/p/eviction", eviction)
+    assert (code, "the UID in the precondition (another) does not match the UID in record" in message) == (409, True)
+
+
+@pytest.mark.parametrize(
+    ("bound", "answer"),
+    [
+        ({"kind": "Pod", "apiVersion": "v1", "name": "none"}, (404, 'pods "none" not found')),
+        (
+            {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "x"},
+            (409, "the UID in the bound object reference (x)"),
+        ),
+        ({"kind": "Job", "apiVersion": "batch/v1", "name": "x"}, (400, "to object of type batch/v1, Kind=Job")),
+    ],
+)
+def test_a_token_is_bound_to_a_pod_that_exists(client: Client, bound: dict[str, Any], answer: tuple[int, str]) -> None:
+    client("POST", "pods", pod("p"))
+    code, message = client.refused("POST", "serviceaccounts/default/token", {"spec": {"boundObjectRef": bound}})
+    assert (code, answer[1] in message) == (answer[0], True)
+
+
+@pytest.mark.parametrize(
+    ("review", "spec", "answer"),
+    [
+        (
+            "authorization.k8s.io/v1/selfsubjectaccessreviews",
+            {},
+            (422, "exactly one of nonResourceAttributes or resou"),
+        ),
+        (
+            "authorization.k8s.io/v1/selfsubjectaccessreviews",
+            {"resourceAttributes": {}, "nonResourceAttributes": {"path": "/"}},
+            (422, '{"Path":"/","Verb":""}: cannot be specified in combination with resourceAttributes'),
+        ),
+        (
+            "authorization.k8s.io/v1/subjectaccessreviews",
+            {"resourceAttributes": {}},
+            (422, 'spec.user: Invalid value: "": at least one of user or group must be specified'),
+        ),
+        ("authorization.k8s.io/v1/selfsubjectrulesreviews", {}, (400, "no namespace on request")),
+        ("authentication.k8s.io/v1/tokenreviews", {}, (400, "token is required for TokenReview in authentication")),
+    ],
+)
+def test_a_review_that_asks_for_nothing_is_refused(
+    client: Client, review: str, spec: dict[str, Any], answer: tuple[int, str]
+) -> None:
+    code, message = client.refused("POST", f"/apis/{review}", {"spec": spec})
+    assert (code, answer[1] in message) == (answer[0], True)
+
+
+def test_a_stream_without_an_upgrade_is_refused_after_its_pod_was_looked_up(client: Client) -> None:
+    client("POST", "pods", pod("p"))
+    assert client.refused("GET", "pods/none/exec") == (404, 'pods "none" not found')
+    assert client.refused("GET", "pods/p/exec?container=d") == (400, "container d is not valid for pod p")
+    assert client.refused("GET", "pods/p/exec") == (400, "pod p does not have a host assigned")
+
+
+def test_an_update_with_a_version_that_is_no_number_is_an_error(client: Client) -> None:
+    client("POST", "configmaps", config("a"))
+    changed = {**config("a"), "metadata": {"name": "a", "resourceVersion": "new"}}
+    assert client.refused("PUT", "configmaps/a", changed) == (500, 'strconv.ParseUint: parsing "new": invalid syntax')

@@ -9,6 +9,7 @@ import pytest
 from kubetwin.model.errors import ApiError
 from kubetwin.resources import load_registry
 from kubetwin.resources.job_policies import count_indexes
+from kubetwin.resources.pod_validation import validate_pod_update
 from kubetwin.state.cluster import Cluster
 from kubetwin.store import Store
 
@@ -190,7 +191,7 @@ def test_a_pod_that_admission_refuses(cluster: Cluster, spec: dict[str, Any], re
         ),
         (
             job(successPolicy={"rules": [{"succeededCount": 1}]}),
-            'successPolicy: Invalid value: {"rules":[{"succeededCount":1}]}: requires indexed completion mode',
+            'successPolicy: Invalid value: {"Rules":[{"SucceededIndexes":null,"SucceededCount":1}]}: requires indexed',
         ),
         (
             indexed(successPolicy={"rules": [{}]}),
@@ -357,3 +358,81 @@ def test_no_client_writes_negative_counts_into_a_status(
         assert cause["message"] == "Invalid value: -1: must be greater than or equal to 0"
     counted = cluster.update(resource, "ns", {**made, "status": {**made["status"], fields[0]: 0}}, subresource="status")
     assert counted["status"][fields[0]] == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "refusal"),
+    [
+        ({"dnsPolicy": "None"}, "spec.dnsConfig: Required value: must provide `dnsConfig` when `dnsPolicy` is None"),
+        (
+            {"dnsPolicy": "None", "dnsConfig": {}},
+            "spec.dnsConfig.nameservers: Required value: must provide at least one",
+        ),
+        (
+            {"dnsConfig": {"nameservers": ["x"]}},
+            'spec.dnsConfig.nameservers[0]: Invalid value: "x": must be a valid IP',
+        ),
+        ({"hostAliases": [{"ip": "x"}]}, 'spec.hostAliases[0].ip: Invalid value: "x": must be a valid IP address'),
+        ({"schedulingGates": [{"name": "a"}, {"name": "a"}]}, 'spec.schedulingGates[1]: Duplicate value: "a"'),
+        ({"readinessGates": [{"conditionType": "a b"}]}, 'spec.readinessGates[0].conditionType: Invalid value: "a b"'),
+        ({"overhead": {"cpu": "1"}}, "Pod Overhead set without corresponding RuntimeClass defined Overhead"),
+        (
+            {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "-1"}}]},
+            "sizeLimit: Forbidden: SizeLimit field must be",
+        ),
+        (
+            {"volumes": [{"name": "v", "hostPath": {"path": "../a"}}]},
+            "path: Invalid value: \"../a\": must not contain '..'",
+        ),
+        (
+            {"volumes": [{"name": "v", "hostPath": {"path": "/", "type": "X"}}]},
+            'type: Unsupported value: "X": supported',
+        ),
+        ({"volumes": [{"name": "v", "nfs": {"path": "a"}}]}, "spec.volumes[0].nfs.server: Required value"),
+        (
+            {"tolerations": [{"operator": "Exists", "value": "b"}]},
+            '{"Key":"","Operator":"Exists","Value":"b","Effect":""',
+        ),
+    ],
+)
+def test_a_pod_whose_surroundings_kubernetes_refuses(cluster: Cluster, spec: dict[str, Any], refusal: str) -> None:
+    assert refusal in refusals(cluster, "pods", pod(spec))[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refusal"),
+    [
+        ({"activeDeadlineSeconds": 5}, {"activeDeadlineSeconds": 9}, "9: must be less than or equal to previous value"),
+        (
+            {"activeDeadlineSeconds": 5},
+            {"activeDeadlineSeconds": None},
+            "must not update from a positive integer to nil",
+        ),
+        ({}, {"containers": []}, "spec.containers: Forbidden: pod updates may not add or remove containers"),
+        ({}, {"tolerations": []}, "existing toleration can not be modified except its tolerationSeconds"),
+        ({}, {"schedulingGates": [{"name": "g"}]}, "only deletion is allowed, but found new scheduling gate 'g'"),
+        (
+            {"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}},
+            {"nodeSelector": {"a": "c"}},
+            "only additions to spec.nodeSelector are allowed (no mutations or deletions)",
+        ),
+        ({}, {"hostname": "h"}, '- "Hostname": "",\n+ "Hostname": "h",\n'),
+    ],
+)
+def test_an_update_of_a_pod_that_kubernetes_refuses(
+    cluster: Cluster, before: dict[str, Any], after: dict[str, Any], refusal: str
+) -> None:
+    made = cluster.create(
+        cluster.registry.by_key("pods"), "ns", pod({"tolerations": [{"operator": "Exists"}], **before}), dry_run=True
+    )
+    changed = {key: value for key, value in {**made["spec"], **after}.items() if value is not None}
+    assert refusal in "; ".join(map(str, validate_pod_update({**made, "spec": changed}, made)))
+
+
+def test_a_gated_pod_may_get_a_narrower_selector_and_lose_its_gates(cluster: Cluster) -> None:
+    made = cluster.create(
+        cluster.registry.by_key("pods"), "ns", pod({"schedulingGates": [{"name": "g"}]}), dry_run=True
+    )
+    assert not validate_pod_update({**made, "spec": {**made["spec"], "nodeSelector": {"a": "b"}}}, made)
+    free = {key: value for key, value in made["spec"].items() if key != "schedulingGates"}
+    assert not validate_pod_update({**made, "spec": free}, made)
