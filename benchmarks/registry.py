@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import cli, failures, faults, overhead, page, rehearsal, scale, scaling, staging, trainer
+from benchmarks import cli, failures, faults, judging, overhead, page, rehearsal, scale, scaling, staging, trainer
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "cli": cli.run,
     "failures": failures.run,
     "faults": faults.run,
+    "judging": judging.run,
     "overhead": overhead.run,
     "page": page.run,
     "rehearsal": rehearsal.run,

@@ -35,9 +35,9 @@ def test_the_example_is_injected_into_a_run_that_survives_it(tmp_path: Path) -> 
     assert command.returncode == 0, said + wrong
     lines = said.splitlines()
     announced = [line.removeprefix("Fault: ") for line in lines if line.startswith("Fault: ")]
-    told = dict(reversed(line.split(": ", 1)) for line in lines if line.startswith(("Injected: ", "Never came: ")))
-    assert list(told) == announced
-    assert [each for each, outcome in told.items() if outcome == "Never came"] == [
+    told = [line.partition(": ") for line in lines if line.startswith(("Injected: ", "Never came: "))]
+    assert [entry for _, _, entry in told] == announced
+    assert [entry for outcome, _, entry in told if outcome == "Never came"] == [
         "call 1 of CollectDiagnostics fails with Runtime.ExitError, before the function has acted."
     ]
     (met,) = re.findall(r"^Requests of functions .* that met an outage: (\d+)\.$", said, re.MULTILINE)

@@ -10,7 +10,7 @@ import pytest
 from recorded_runs import recorded
 
 from benchmarks import __main__ as command
-from benchmarks import cli, overhead
+from benchmarks import cli, judging, overhead
 from benchmarks.overhead import MeasuredRun, summary
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.client.files import write_record
@@ -36,6 +36,17 @@ def test_the_overhead_benchmark_compares_the_second_run_with_the_first() -> None
     assert next(iter(by_state)) == "WatchTraining"
     assert sum(by_state.values()) == pytest.approx(18.794, abs=0.01)
     assert result.details["first_run"] == {"compile_cache": "miss", "steps": 200, "sequences_per_second": 118.6}
+
+
+def test_the_benchmark_of_judging_compares_the_medians_of_both_ways() -> None:
+    rounds = {
+        judging.WITH: [{"wall": 30.0, "cpu": 10.5}, {"wall": 90.0, "cpu": 11.0}, {"wall": 33.0, "cpu": 10.0}],
+        judging.WITHOUT: [{"wall": 30.0, "cpu": 10.0}, {"wall": 29.0, "cpu": 10.0}, {"wall": 99.0, "cpu": 9.0}],
+    }
+    result = judging.summary(rounds, MACHINE)
+    assert result.ratios == {"wall_with_to_without": 1.1, "cpu_with_to_without": 1.05}
+    assert result.seconds["medians"] == {"with": {"wall": 33.0, "cpu": 10.5}, "without": {"wall": 30.0, "cpu": 10.0}}
+    assert result.seconds["rounds"] == rounds
 
 
 def test_every_benchmark_has_the_projects_form() -> None:
