@@ -26,6 +26,7 @@ _STANDARD = (
     "requests.storage",
     *_COUNTED,
 )
+_HUGE_PAGES = ("hugepages-", "requests.hugepages-")
 _SCOPES = (
     "Terminating",
     "NotTerminating",
@@ -56,7 +57,7 @@ def _limit_faults(name: str, amount: str) -> Iterator[FieldError]:
     path = f"spec.hard[{name}]"
     if fault := qualified_name(name):
         yield bad_value(path, name, fault)
-    if "/" not in name and name not in _STANDARD:
+    if "/" not in name and name not in _STANDARD and not name.startswith(_HUGE_PAGES):
         yield bad_value(path, name, "must be a standard resource type or fully qualified")
         yield bad_value(path, name, "must be a standard resource for quota")
     number = parse_quantity(amount)

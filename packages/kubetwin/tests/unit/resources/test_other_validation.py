@@ -134,6 +134,13 @@ def test_an_object_that_kubernetes_refuses(cluster: Cluster, key: str, body: Obj
     assert refusal in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["requests.hugepages-2Mi", "hugepages-1Gi", "limits.memory", "count/jobs.batch"])
+def test_a_quota_may_name_what_is_standard(cluster: Cluster, name: str) -> None:
+    quotas = cluster.registry.by_key("resourcequotas")
+    made = cluster.create(quotas, "ns", {"metadata": {"name": "x"}, "spec": {"hard": {name: "0"}}}, dry_run=True)
+    assert made["spec"]["hard"] == {name: "0"}
+
+
 def test_a_node_keeps_its_provider_id(cluster: Cluster) -> None:
     nodes = cluster.registry.by_key("nodes")
     made = cluster.create(nodes, "", {"metadata": {"name": "n"}, "spec": {"providerID": "a"}})
