@@ -67,13 +67,14 @@ class Deployment:
 
 
 def make_cluster(aws: AwsServer) -> None:
-    """Make the EKS cluster and its node groups: empty ones to train on, and one for small pods."""
+    """Make the EKS cluster, its node groups, empty ones to train on and one for small pods, and its pods' role."""
     quotas.serve(max_nodes=MAX_NODES)
     eks, role = aws.client("eks"), _role(aws, "cluster", template=None)
     in_zone = [{"Name": "availability-zone-id", "Values": [ZONE_ID]}]
     subnets = [found["SubnetId"] for found in aws.client("ec2").describe_subnets(Filters=in_zone)["Subnets"]]
     eks.create_cluster(name=CLUSTER_NAME, roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
     _admit_creator(aws)
+    _role(aws, "Pods", template="cluster.WorkloadPodRole")
     empty = {"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES}
     always = {"minSize": SYSTEM_NODES, "desiredSize": SYSTEM_NODES, "maxSize": SYSTEM_NODES + 1}
     groups = {nodegroup_name(name): (name, empty) for name in INSTANCE_TYPES}
@@ -192,7 +193,6 @@ def deploy(
         role=_role(aws, "SurveySchedule", template="triggers.SchedulesSurvey"),
         key=key,
     )
-    _role(aws, "Pods", template="cluster.WorkloadPodRole")
     _grant(values, topic_arn=topic_arn, keys={"storage.Key": storage_key, "orchestration.Key": key})
     triggers.read_requests(aws, live["StartRun"])
     address = DeploymentAddress(

@@ -42,7 +42,8 @@ def started(twin: Twin, name: str, states: dict[str, Any]) -> str:
 
 
 def deployment_role(twin: Twin) -> str:
-    return str(twin.client("iam").list_roles()["Roles"][0]["Arn"])
+    """A role that Step Functions may assume."""
+    return str(twin.client("iam").get_role(RoleName="trainflow-Training")["Role"]["Arn"])
 
 
 def described(twin: Twin, arn: str) -> dict[str, Any]:
