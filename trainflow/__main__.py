@@ -24,6 +24,11 @@ def main() -> None:
     except KeyboardInterrupt:  # while modules are loaded or commands are built; later ones are the command's
         print("Stopped before anything was done.", file=sys.stderr)
         sys.exit(ABORTED)
+    except SystemExit as end:
+        # While typer reads the arguments, it ends the program without a word.
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            print("Stopped before the command had ended.", file=sys.stderr)
+        raise
     except OSError as error:
         if error.errno not in FULL:
             raise
