@@ -72,7 +72,7 @@ def run(
     ] = None,
     faults: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A file of faults that the twin injects into the run: docs/twin.md."),
+        typer.Option(metavar="FILE", help="A file of faults that the twin injects into the run."),
     ] = None,
     override: Overrides = None,
     place: PlaceName = None,
