@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from typing import Any
 
-from kubetwin.model.errors import FieldError, bad_value
+from kubetwin.model.errors import FieldError, bad_value, duplicate, required
 
 NameRule = Callable[[str], str | None]
 
@@ -130,6 +130,23 @@ def label_value(value: str) -> str | None:
         "and must start and end with an alphanumeric character"
     )
     return _words(text, _LABEL_VALUE, "MyValue", "my_value", "12345")
+
+
+def validate_entry_name(name: str, seen: set[str], path: str) -> Iterator[FieldError]:
+    """Faults of the name of an entry of a list, which no entry before it has.
+
+    Args:
+        name: Empty if there is none.
+        seen: Names of the entries before; this one is added.
+        path: Place of the entry.
+    """
+    if not name:
+        yield required(f"{path}.name")
+    elif fault := dns_label(name):
+        yield bad_value(f"{path}.name", name, fault)
+    elif name in seen:
+        yield duplicate(f"{path}.name", name)
+    seen.add(name)
 
 
 def validate_labels(labels: Mapping[str, Any] | None, path: str) -> list[FieldError]:

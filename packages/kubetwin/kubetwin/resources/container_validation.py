@@ -17,7 +17,7 @@ from kubetwin.model.errors import (
     not_supported,
     required,
 )
-from kubetwin.model.names import config_key, dns_label, port_name, qualified_name
+from kubetwin.model.names import config_key, port_name, qualified_name, validate_entry_name
 from kubetwin.model.quantity import parse_quantity
 
 _PORTS = "must be between 1 and 65535, inclusive"
@@ -50,14 +50,7 @@ def validate_container(container: Object, path: str, volumes: set[Any], names: s
         volumes: Names of the pod's volumes.
         names: Names of the containers before; this one's is added.
     """
-    name = container.get("name", "")
-    if not name:
-        yield required(f"{path}.name")
-    elif fault := dns_label(name):
-        yield bad_value(f"{path}.name", name, fault)
-    elif name in names:
-        yield duplicate(f"{path}.name", name)
-    names.add(name)
+    yield from validate_entry_name(container.get("name", ""), names, path)
     image = container.get("image", "")
     if not image:
         yield required(f"{path}.image")

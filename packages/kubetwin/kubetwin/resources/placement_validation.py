@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, Shown, bad_value, forbidden_field, not_supported, required
+from kubetwin.model.errors import FieldError, Object, Shown, bad_value, not_supported, required
 from kubetwin.model.go_types import go_text
 from kubetwin.model.names import label_value, qualified_name, validate_labels
-from kubetwin.resources.selector_validation import selector_faults
+from kubetwin.resources.selector_validation import requirement_faults, selector_faults
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -67,27 +67,9 @@ def _weight(rule: Object, path: str) -> Iterator[FieldError]:
 
 def _term(term: Object, path: str) -> Iterator[FieldError]:
     for place, requirement in enumerate(term.get("matchExpressions") or []):
-        yield from _node_label(requirement, f"{path}.matchExpressions[{place}]")
+        yield from requirement_faults(requirement, f"{path}.matchExpressions[{place}]", compares=True)
     for place, requirement in enumerate(term.get("matchFields") or []):
         yield from _node_field(requirement, f"{path}.matchFields[{place}]")
-
-
-def _node_label(requirement: Object, path: str) -> Iterator[FieldError]:
-    operator, values = requirement.get("operator", ""), requirement.get("values") or []
-    if operator in ("In", "NotIn"):
-        if not values:
-            yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield forbidden_field(f"{path}.values", detail)
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
-    else:
-        yield bad_value(f"{path}.operator", operator, "not a valid selector operator")
-    if fault := qualified_name(requirement.get("key", "")):
-        yield bad_value(f"{path}.key", requirement.get("key", ""), fault)
 
 
 def _pod_affinity(affinity: Object, path: str) -> Iterator[FieldError]:

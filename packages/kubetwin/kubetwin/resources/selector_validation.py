@@ -14,10 +14,21 @@ def selector_faults(selector: Object | None, path: str) -> Iterator[FieldError]:
         return
     yield from validate_labels(selector.get("matchLabels"), f"{path}.matchLabels")
     for place, requirement in enumerate(selector.get("matchExpressions") or []):
-        yield from _requirement(requirement, f"{path}.matchExpressions[{place}]")
+        where = f"{path}.matchExpressions[{place}]"
+        yield from requirement_faults(requirement, where)
+        for number, value in enumerate(requirement.get("values") or []):
+            if fault := label_value(value):
+                yield bad_value(f"{where}.values[{number}]", value, fault)
 
 
-def _requirement(requirement: Object, path: str) -> Iterator[FieldError]:
+def requirement_faults(requirement: Object, path: str, *, compares: bool = False) -> Iterator[FieldError]:
+    """Faults of the operator, the number of values and the key of a requirement.
+
+    Args:
+        requirement: Of labels.
+        path: Its place in the object.
+        compares: Whether the operators Gt and Lt exist, as in those of nodes.
+    """
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator in ("In", "NotIn"):
         if not values:
@@ -26,10 +37,10 @@ def _requirement(requirement: Object, path: str) -> Iterator[FieldError]:
         if values:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             yield forbidden_field(f"{path}.values", detail)
+    elif compares and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
         yield bad_value(f"{path}.operator", operator, "not a valid selector operator")
     if fault := qualified_name(requirement.get("key", "")):
         yield bad_value(f"{path}.key", requirement.get("key", ""), fault)
-    for place, value in enumerate(values):
-        if fault := label_value(value):
-            yield bad_value(f"{path}.values[{place}]", value, fault)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, bad_value, duplicate, forbidden_field, not_supported, required
-from kubetwin.model.names import dns_label
+from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, not_supported, required
+from kubetwin.model.names import validate_entry_name
 from kubetwin.model.quantity import parse_quantity
 
 _NEEDED = {
@@ -25,15 +25,8 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
     """Faults of names and sources."""
     seen: set[str] = set()
     for place, volume in enumerate(volumes):
-        name = volume.get("name", "")
         where = f"{path}[{place}]"
-        if not name:
-            yield required(f"{where}.name")
-        elif fault := dns_label(name):
-            yield bad_value(f"{where}.name", name, fault)
-        elif name in seen:
-            yield duplicate(f"{where}.name", name)
-        seen.add(name)
+        yield from validate_entry_name(volume.get("name", ""), seen, where)
         if len(volume) > 2:
             source = sorted(set(volume) - {"name"})[1]
             yield forbidden_field(f"{where}.{source}", "may not specify more than 1 volume type")
