@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from statistics import mean
 from typing import Any
 
 from trainflow.client.observe.snapshot import RunSnapshot
@@ -24,7 +23,7 @@ from trainflow.record.comparison import Measured, differing_fields, scaling, val
 from trainflow.record.pods import PodView
 from trainflow.record.steps import median_throughput
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
-from trainflow.report.page import STATUS_IN_WORDS, KeyFigure
+from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
 
 MAX_SHORT_TABLE = 16
 """Pods up to which their table is shown in full; a longer one scrolls, below the numbers by phase."""
@@ -295,10 +294,8 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]
 def _busy_figures(utilization: Utilization | None, *, is_mean: bool) -> list[KeyFigure]:
     if utilization is None:
         return []
-    values = utilization.by_node.values()
-    spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
-    note = f"of {count(len(values), 'node')}, {'mean of the training' if is_mean else 'in the newest minute'}{spread}"
-    return [KeyFigure(f"{utilization.of} busy", f"{mean(values):.0f} %", note)]
+    when = DURING_TRAINING if is_mean else "in the newest minute"
+    return [busy_figure(utilization.of, utilization.by_node, when)]
 
 
 def _usd(amount: float) -> str:

@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 
 from trainflow.links import execution_link, object_link
 from trainflow.models.event_bound import HISTORY_QUOTA
-from trainflow.models.run_record import Cost, MetricsPublished, NodesBusy, Pod, RunRecord, RunStatus, Training
+from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.models.spec_section import NAME
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import overhead_by_state
@@ -267,12 +267,20 @@ def _prose(text: str) -> Markup:
     )
 
 
-def _busy_figure(busy: NodesBusy) -> KeyFigure:
-    values = busy.by_node.values()
+def busy_figure(of: str, by_node: Mapping[str, float], when: str) -> KeyFigure:
+    """How busy the nodes are, or were.
+
+    Args:
+        of: What is busy, such as `NeuronCores`.
+        by_node: Per cent, by the nodes' names; not empty.
+        when: The time that the figures are of.
+    """
+    values = by_node.values()
     spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
-    return KeyFigure(
-        f"{busy.of} busy", f"{mean(values):.0f} %", f"of {count(len(values), 'node')}, mean of the training{spread}"
-    )
+    return KeyFigure(f"{of} busy", f"{mean(values):.0f} %", f"of {count(len(values), 'node')}, {when}{spread}")
+
+
+DURING_TRAINING = "mean of the training"
 
 
 def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
@@ -295,7 +303,7 @@ def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
             figures.append(KeyFigure("Loss not finite", count(training.non_finite_steps, "step"), first, "bad"))
         figures += _own_figures(training)
     if record.nodes_busy is not None and record.nodes_busy.by_node:
-        figures.append(_busy_figure(record.nodes_busy))
+        figures.append(busy_figure(record.nodes_busy.of, record.nodes_busy.by_node, DURING_TRAINING))
     if record.restarts:
         newest = record.restarts[-1]
         figures.append(KeyFigure("Restarts", f"{len(record.restarts):,}", f"the last one after {newest.error}"))
