@@ -17,7 +17,7 @@ from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, require_time_scale
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, require_time_scale, told_on
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
@@ -125,7 +125,7 @@ def run(
                 image_root=image_root,
                 faults=faults,
                 busy=console.status,
-                say=functools.partial(console.print, markup=False, highlight=False, soft_wrap=True),
+                say=told_on(console),
             )
             attendant = Attendant(announce_to) if announce_to is not None else None
             status = run_at(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,8 @@ from trainflow.client.place_variable import VARIABLE
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.runs import DeployedRuns
 
@@ -50,6 +54,11 @@ class PlaceChoice(TrainflowError):
     """The options name two places, or none that can be used."""
 
     input_at_fault = True
+
+
+def told_on(console: Console) -> Callable[[str], None]:
+    """What prints the sentences of a place as they are: unbroken, without markup."""
+    return functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
 
 
 def require_time_scale(value: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from trainflow.cli.exit_status import ABORTED, STOPPED_BEFORE
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, RunId, require_time_scale
+from trainflow.cli.operate.place import (
+    HOME,
+    OUT,
+    Home,
+    Local,
+    Out,
+    PlaceChoice,
+    PlaceName,
+    RunId,
+    require_time_scale,
+    told_on,
+)
 
 TIME_SCALE = 30.0
 
@@ -83,7 +93,7 @@ def resume(
         kubeconfig=kubeconfig,
         image_root=image_root,
         busy=console.status,
-        say=functools.partial(console.print, markup=False, highlight=False, soft_wrap=True),
+        say=told_on(console),
     )
     attendant = Attendant(announce_to) if announce_to is not None else None
     try:
