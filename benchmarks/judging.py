@@ -10,18 +10,16 @@ from __future__ import annotations
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks.fault_runs import steps
-from benchmarks.overhead import REPOSITORY
-from benchmarks.result import BenchmarkFailed, Result, this_machine
+from benchmarks.overhead import REPOSITORY, seconds_of
+from benchmarks.result import Result, this_machine
 
 ROUNDS, NUM_STEPS = 3, 15
 WITH, WITHOUT = "with", "without"
@@ -60,17 +58,8 @@ def summary(found: dict[str, list[dict[str, float]]], machine: dict[str, Any]) -
 
 def _measured(folder: Path, way: str) -> dict[str, float]:
     usage = folder / "usage.json"
-    started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.judging", way, str(usage), str(folder)],
-        cwd=REPOSITORY,
-        stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,  # the benchmark's own output is one JSON object
-        check=False,
-    )
-    wall_seconds = time.monotonic() - started
-    if done.returncode != 0:
-        raise BenchmarkFailed(f"A run {way} judging ended with exit status {done.returncode}; see above why.")
+    command = [sys.executable, "-m", "benchmarks.judging", way, str(usage), str(folder)]
+    wall_seconds = seconds_of(command, f"benchmarks.judging {way}")
     cpu: float = json.loads(usage.read_text())
     return {"wall": round(wall_seconds, 2), "cpu": round(cpu, 2)}
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,20 +63,34 @@ def summary(first: MeasuredRun, second: MeasuredRun, machine: Mapping[str, Any])
     )
 
 
-def _measure(folder: Path) -> MeasuredRun:
-    out = folder / "out"
-    command = [str(Path(sys.executable).with_name("trainflow")), "run", str(SPEC), "--local"]
+def seconds_of(command: Sequence[str], name: str) -> float:
+    """Wall time of a command of the project.
+
+    Args:
+        command: With its arguments.
+        name: What the message calls it.
+
+    Raises:
+        BenchmarkFailed: If it fails.
+    """
     started = time.monotonic()
     finished = subprocess.run(
-        [*command, "--home", str(folder / "home"), "--out", str(out)],
+        command,
         cwd=REPOSITORY,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,  # the benchmark's own output is one JSON object
         check=False,
     )
-    wall_seconds = time.monotonic() - started
+    seconds = time.monotonic() - started
     if finished.returncode != 0:
-        raise BenchmarkFailed(f"'{' '.join(command)}' ended with exit status {finished.returncode}; see above why.")
+        raise BenchmarkFailed(f"'{name}' ended with exit status {finished.returncode}; see above why.")
+    return seconds
+
+
+def _measure(folder: Path) -> MeasuredRun:
+    out = folder / "out"
+    command = [str(Path(sys.executable).with_name("trainflow")), "run", str(SPEC), "--local"]
+    wall_seconds = seconds_of([*command, "--home", str(folder / "home"), "--out", str(out)], " ".join(command))
     record = read_record(out / "latest" / "run.json")
     if record.status is not RunStatus.SUCCEEDED:
         raise BenchmarkFailed(f"Run {record.run_id} ended as {record.status.value}.")
