@@ -55,6 +55,12 @@ def test_without_a_file_every_image_exists(tmp_path: Path) -> None:
     assert known_images(tmp_path) == ()
 
 
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "images.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"images\.txt cannot be read .*; write one image a line, as text in UTF-8\.$"):
+        known_images(tmp_path)
+
+
 def test_a_file_without_images_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(steps_spec(max_steps=1)))
     (tmp_path / ".trainflow").mkdir()
