@@ -95,10 +95,9 @@ class Nodegroups:
     def _poll(self) -> None:
         for name, (instance_type, desired) in self._desired_sizes().items():
             group = self._groups[name]
-            if desired > group.size:
-                if time.monotonic() - group.started_at < TOGETHER_SECONDS:
-                    continue
-                group.started_at = time.monotonic()
+            now = time.monotonic()
+            if desired > group.size and now - group.started_at >= TOGETHER_SECONDS:
+                group.started_at = now
                 group.processes.append(self._start_nodes(name, instance_type, range(group.size, desired)))
                 group.size = desired
             elif desired == 0 and group.size:
