@@ -42,8 +42,8 @@ if TYPE_CHECKING:  # a run without faults imports no plan of them
     from local.planned_faults import PlannedFaults
 
 NOT_PROVEN = (
-    "Pods are processes of your user here: their user ids, read-only file systems, mounts and images are not proven by "
-    f"this run ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
+    "Pods are processes of your user here. This run does not show whether their user ids, read-only file systems, "
+    f"mounts and images work in a cluster ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
 )
 """What a run in the twin says once."""
 
