@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,16 +19,6 @@ from trainflow.models.metric_names import NAMESPACE
 
 ELSEWHERE = "111111111111"
 MISSING_KEY = "11111111-1111-1111-1111-111111111111"
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[AwsServer]:
-    server = AwsServer(time_scale=60)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,6 @@ from local.aws.targets import Target
 
 
 @pytest.fixture(scope="module")
-def aws() -> Iterator[AwsServer]:
-    server = AwsServer(time_scale=60)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
 def deployed(aws: AwsServer) -> Deployment:
     deployment.make_cluster(aws)
     return deployment.deploy(aws)
