@@ -54,6 +54,17 @@ KnownImageOption = Annotated[
         "pulled. Otherwise every image exists."
     ),
 ]
+WallsOption = Annotated[
+    bool,
+    typer.Option(
+        "--walls",
+        help="Run each container as its user, with its own root file system and mounts. Linux that gives its users "
+        "namespaces only.",
+    ),
+]
+HideOption = Annotated[
+    list[Path], typer.Option(metavar="FOLDER", help="A folder that no container behind walls sees. May be repeated.")
+]
 HeartbeatOption = Annotated[
     float,
     typer.Option(min=0.1, metavar="SECONDS", help="Time between two heartbeats of a node that runs programs."),
@@ -86,6 +97,8 @@ def cluster(
     image_root: ImageRootOption = None,
     image: ImageOption = [],  # noqa: B006
     known_image: KnownImageOption = [],  # noqa: B006
+    walls: WallsOption = False,
+    hide: HideOption = [],  # noqa: B006
     state: Annotated[
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
@@ -114,7 +127,7 @@ def cluster(
         return
     from kubetwin.state.cluster import NodeTimes
 
-    options = _node_options(shape, label, [], env, image_root, image, known_image, heartbeat_seconds)
+    options = _node_options(shape, label, [], env, image_root, image, known_image, walls, hide, heartbeat_seconds)
     if nodes and node_grace_seconds <= heartbeat_seconds:
         raise BadArgument(
             f"--node-grace-seconds {node_grace_seconds:g}: a heartbeat comes every {heartbeat_seconds:g} s; give more, "
@@ -146,6 +159,8 @@ def node(
     image_root: ImageRootOption = None,
     image: ImageOption = [],  # noqa: B006
     known_image: KnownImageOption = [],  # noqa: B006
+    walls: WallsOption = False,
+    hide: HideOption = [],  # noqa: B006
     no_op: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Run no programs: each pod prints a line and succeeds after this time."),
@@ -169,7 +184,7 @@ def node(
         raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    options = _node_options(shape, label, taint, env, image_root, image, known_image, heartbeat_seconds)
+    options = _node_options(shape, label, taint, env, image_root, image, known_image, walls, hide, heartbeat_seconds)
     stop = _stop_signal(until_stdin_closes)
     if no_op is None:
         nodes = _nodes(names, kubeconfig, options, pods_dir)
@@ -268,6 +283,8 @@ class _NodeOptions:
     image_root: Path | None
     image_roots: dict[str, Path]
     known_images: list[str]
+    has_walls: bool
+    hidden: list[Path]
     heartbeat_seconds: float
 
     def node_named(self, name: str) -> NodeSpec:
@@ -285,6 +302,8 @@ def _node_options(
     image_root: Path | None,
     images: list[str],
     known_images: list[str],
+    walls: bool,
+    hide: list[Path],
     heartbeat_seconds: float,
 ) -> _NodeOptions:
     from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
@@ -295,6 +314,13 @@ def _node_options(
     for name, folder in image_roots.items():
         if not folder.is_dir():
             raise BadArgument(f"--image {name}={folder}: there is no such folder")
+    if walls:
+        from kubetwin.node.walls import machine_has_walls
+
+        if not machine_has_walls():
+            raise BadArgument("--walls: this machine gives its users no namespaces; leave the option out")
+    elif hide:
+        raise BadArgument("--hide needs --walls: otherwise containers see what their user sees")
     try:
         shape = this_machine() if shape_file is None else read_shape(shape_file)
     except ShapeError as error:
@@ -309,6 +335,8 @@ def _node_options(
         image_root=image_root,
         image_roots=image_roots,
         known_images=known_images,
+        has_walls=walls,
+        hidden=hide,
         heartbeat_seconds=heartbeat_seconds,
     )
 
@@ -331,6 +359,8 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
             image_roots=options.image_roots,
             known_images=options.known_images,
             environment=options.environment,
+            has_walls=options.has_walls,
+            hidden=options.hidden,
             heartbeat_seconds=options.heartbeat_seconds,
         )
 

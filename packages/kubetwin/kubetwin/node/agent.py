@@ -55,6 +55,8 @@ class ProcessNode:
         image_roots: Folders that stand in for single images instead, by the image's name.
         known_images: The only images that exist beside those of `image_roots`; every image exists if none is given.
         environment: Variables for every container.
+        has_walls: Whether containers run behind walls (`kubetwin.node.walls`).
+        hidden: Folders of this machine that no container behind walls sees.
         heartbeat_seconds: Time between two renewals of the node's Lease.
     """
 
@@ -68,6 +70,8 @@ class ProcessNode:
         image_roots: Mapping[str, Path] | None = None,
         known_images: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
+        has_walls: bool = False,
+        hidden: Collection[Path] = (),
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         self.spec = spec
@@ -82,6 +86,8 @@ class ProcessNode:
             image_roots={image: folder.absolute() for image, folder in (image_roots or {}).items()},
             known_images=frozenset(known_images) or None,
             environment=environment or {},
+            has_walls=has_walls,
+            hidden=tuple(folder.resolve() for folder in hidden),
             allocatable=spec.shape.allocatable,
         )
         self._events = EventRecorder(api, spec.name)

@@ -40,6 +40,7 @@ class ContainerProcess:
         log: Takes its output.
         on_exit: Called once, from another thread, when everything of the container has ended and its
             output is stored.
+        walls: Description of the walls around it; none if not given.
 
     Raises:
         CannotStart: If there is no such command, or it cannot be executed.
@@ -52,6 +53,8 @@ class ContainerProcess:
         folder: Path,
         log: ContainerLog,
         on_exit: Callable[[Exit], None],
+        *,
+        walls: Sequence[str] = (),
     ) -> None:
         self.log = log
         self.started_at = datetime.now(UTC)
@@ -60,7 +63,7 @@ class ContainerProcess:
         output, theirs = os.pipe()
         _widen(output)
         try:
-            self._process = Supervised(argv, environment, folder, Streams(output=theirs, error=theirs))
+            self._process = Supervised(argv, environment, folder, Streams(output=theirs, error=theirs), walls)
         except BaseException:
             os.close(output)
             raise

@@ -227,12 +227,18 @@ class ContainerSlot:
         log = self._tools.logs.open(self._folder, self.status.name)
         try:
             process = ContainerProcess(
-                launch.argv, launch.environment, launch.folder, log, lambda exit_: self._tools.on_exit(self, exit_)
+                launch.argv,
+                launch.environment,
+                launch.folder,
+                log,
+                lambda exit_: self._tools.on_exit(self, exit_),
+                walls=launch.wall_words(),
             )
         except CannotStart as error:
             self._cannot_start(error, log)
             return
         self.process = process
+        launch = launch.beside(process.pid)
         self._tools.running.add(self._pod, self.status.name, RunningContainer(launch, process))
         self.status = replace(self.status, state=Running(process.started_at))
         self._start_probes(launch, process)

@@ -157,7 +157,7 @@ def _start(channels: Channels, launch: Launch, argv: list[str], options: StreamO
     source = os.pipe() if options.input else None
     try:
         streams = Streams(output=output[1], error=error[1], input=source[0] if source else None)
-        process = Supervised(argv, launch.environment, launch.folder, streams)
+        process = Supervised(argv, launch.environment, launch.folder, streams, launch.wall_words())
     except CannotStart:
         for descriptor in (output[0], error[0], *(source[1:] if source else ())):
             os.close(descriptor)
@@ -177,7 +177,7 @@ def _start_in_terminal(channels: Channels, launch: Launch, argv: list[str]) -> S
     try:
         streams = Streams(output=slave, error=slave, input=slave, terminal=True)
         environment = {"TERM": "xterm", **launch.environment}
-        process = Supervised(argv, environment, launch.folder, streams)
+        process = Supervised(argv, environment, launch.folder, streams, launch.wall_words())
     except CannotStart:
         os.close(master)
         raise

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from kubetwin.node.expansion import expand
 from kubetwin.node.images import ImageFault, image_fault
 from kubetwin.node.rewriting import NameRewriter, PathRewriter
 from kubetwin.node.volumes import mount_paths
+from kubetwin.node.walls import Walls, program_folders, raise_walls
 
 _HOSTNAME_LENGTH = 63
 
@@ -39,6 +40,10 @@ class RuntimeSettings:
     """Variables for every container, as an admission webhook would add them; a pod's own win."""
     allocatable: Mapping[str, str] = field(default_factory=dict)
     """The node's resources."""
+    has_walls: bool = False
+    """Whether containers run behind walls: with their user, their root file system and their mounts."""
+    hidden: tuple[Path, ...] = ()
+    """Folders that no container behind walls sees, beside those of other pods."""
 
     def image_fault(self, container: Mapping[str, Any], *, tried: bool) -> ImageFault | None:
         """Why a container's image cannot be used; None if it can."""
@@ -62,7 +67,21 @@ class Launch:
     """Host path of `terminationMessagePath`."""
     memory_limit_bytes: int | None
     rewrite: Callable[[str], str]
-    """The container's paths and names in a word of a command, as a process of this machine reads them."""
+    """The container's paths and names in a word of a command, as its process reads them."""
+    walls: Walls | None = None
+    """The walls around the process; None where it lives in the machine's own file system."""
+    joined: int | None = None
+    """The process whose walls are entered, where they stand already."""
+
+    def beside(self, pid: int) -> Launch:
+        """The launch of a further command in the container that runs as this process."""
+        return replace(self, joined=pid)
+
+    def wall_words(self) -> list[str]:
+        """The description of the walls for the supervisor."""
+        if self.walls is None:
+            return []
+        return self.walls.words() if self.joined is None else self.walls.joined(self.joined)
 
 
 def pod_folder(settings: RuntimeSettings, pod: Mapping[str, Any]) -> Path:
@@ -94,12 +113,12 @@ def prepare_launch(
     folder, image_root = pod_folder(settings, pod), settings.root_of(container.get("image") or "")
     asked = container_environment(container, pod, reader, settings.allocatable)
     message_file = _fresh_message_file(folder / "termination" / container["name"])
-    paths = PathRewriter(
-        {
-            **mount_paths(container, volumes, asked, as_root=_runs_as_root(pod, container)),
-            container.get("terminationMessagePath") or "/dev/termination-log": str(message_file),
-        }
+    mounts = mount_paths(container, volumes, asked, as_root=_runs_as_root(pod, container))
+    on_host = PathRewriter(
+        {**mounts, container.get("terminationMessagePath") or "/dev/termination-log": str(message_file)}
     )
+    # Behind walls, the container's paths are those that its process sees.
+    paths = PathRewriter({}) if settings.has_walls else on_host
     names = NameRewriter(pod["metadata"]["namespace"], reader.names_a_pod, reader.names_one_pod)
     # A value of the downward API is not an address: the pod's name stays as it is.
     downward = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
@@ -110,18 +129,36 @@ def prepare_launch(
     command = [*(container.get("command") or []), *(container.get("args") or [])]
     if not command:
         raise ContainerConfigError("no command specified: a process node does not know the image's own")
+    workdir = _working_folder(container, on_host, folder / "work" / container["name"], image_root)
+    home = folder / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    walls = None
+    if settings.has_walls:
+        is_mounted = workdir != folder / "work" / container["name"]
+        walls = raise_walls(
+            pod,
+            container,
+            volumes=mounts,
+            message_file=message_file,
+            folders=folder,
+            own=(home,) if is_mounted else (home, workdir),
+            workdir=container["workingDir"] if is_mounted else str(workdir),
+            hidden=(settings.pods_dir, *settings.hidden),
+            needed=(*program_folders(), _COMMANDS, *([image_root] if image_root else ())),
+        )
     return Launch(
         argv=[rewrite(expand(word, asked)) for word in command],
         environment={
-            **_given_environment(pod, folder, image_root),
+            **_given_environment(pod, home, image_root),
             "TMPDIR": paths.path("/tmp"),  # noqa: S108  (the container's own, where one is mounted)
             **settings.environment,
             **{name: paths.value(value) if name in downward else rewrite(value) for name, value in asked.items()},
         },
-        folder=_working_folder(container, paths, folder / "work" / container["name"], image_root),
+        folder=workdir,
         message_file=message_file,
         memory_limit_bytes=_memory_limit(container),
         rewrite=rewrite,
+        walls=walls,
     )
 
 
@@ -131,10 +168,8 @@ def _runs_as_root(pod: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
     return next((each["runAsUser"] for each in contexts if each.get("runAsUser") is not None), 0) == 0
 
 
-def _given_environment(pod: Mapping[str, Any], folder: Path, image_root: Path | None) -> dict[str, str]:
+def _given_environment(pod: Mapping[str, Any], home: Path, image_root: Path | None) -> dict[str, str]:
     """Variables that an image and a container runtime would set."""
-    home = folder / "home"
-    home.mkdir(parents=True, exist_ok=True)
     hostname = (pod.get("spec") or {}).get("hostname") or pod["metadata"]["name"]
     programs = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), str(_COMMANDS)]
     given = {

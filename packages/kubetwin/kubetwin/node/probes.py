@@ -49,6 +49,7 @@ def _execute(command: list[str], launch: Launch, timeout_seconds: float) -> None
             launch.environment,
             launch.folder,
             Streams(output=write, error=write),
+            launch.wall_words(),
         )
     except CannotStart as error:
         os.close(read)

@@ -46,6 +46,7 @@ class Supervised:
         environment: Its whole environment.
         folder: Its working directory.
         streams: Its standard streams.
+        walls: Description of the walls around it, of which `kubetwin.node.walls` knows; none if not given.
 
     Raises:
         CannotStart: If there is no such command, or it cannot be executed.
@@ -55,13 +56,20 @@ class Supervised:
         supervisor_pid: The process that is the root of everything the command has started.
     """
 
-    def __init__(self, argv: Sequence[str], environment: dict[str, str], folder: Path, streams: Streams) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environment: dict[str, str],
+        folder: Path,
+        streams: Streams,
+        walls: Sequence[str] = (),
+    ) -> None:
         self._control, theirs = socket.socketpair()
         with theirs:
-            self._supervisor = self._start(argv, environment, folder, streams, theirs)
+            self._supervisor = self._start(argv, environment, folder, streams, walls, theirs)
         self.supervisor_pid = self._supervisor.pid
         self._reports = self._control.makefile("rb")
-        report = self._reports.readline().split()
+        report = self._reports.readline().split(maxsplit=2)
         if report[:1] != [b"started"]:
             self._hang_up()
             self._supervisor.wait()
@@ -92,12 +100,14 @@ class Supervised:
         environment: dict[str, str],
         folder: Path,
         streams: Streams,
+        walls: Sequence[str],
         control: socket.socket,
     ) -> subprocess.Popen[bytes]:
         source = "" if streams.input is None else f"{'tty:' if streams.terminal else ''}{streams.input}"
+        words = [environment.get("LC_CTYPE", ""), source, str(len(walls)), *walls, *argv]
         try:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR), environment.get("LC_CTYPE", ""), source, *argv],
+                [sys.executable, "-I", "-S", str(_SUPERVISOR), *words],
                 env=environment,
                 cwd=folder,
                 stdin=control.fileno(),
@@ -125,6 +135,9 @@ def _cannot_start(argv: Sequence[str], report: list[bytes]) -> CannotStart:
     if report[:1] != [b"failed"]:
         return CannotStart(f'exec: "{argv[0]}": its supervisor ended at once', 128)
     number = int(report[1])
+    if len(report) == 3:
+        place = report[2].decode(errors="replace").strip()
+        return CannotStart(f"the container's walls cannot be made: {place}: {os.strerror(number).lower()}", 128)
     if number in (2, 20):  # ENOENT, ENOTDIR
         return CannotStart(f'exec: "{argv[0]}": executable file not found in $PATH', 127)
     return CannotStart(f'exec: "{argv[0]}": {os.strerror(number).lower()}', 126)

@@ -3,10 +3,11 @@
 A program of its own, started with `python -I -S`: standard library only, and as little of that as
 possible, because every container waits for its start. Its arguments are the value that LC_CTYPE shall have
 (Python sets that variable when it starts; empty for none), the file descriptor of the command's standard input
-(empty for none; with `tty:` before it, it is the command's terminal), and the command. Standard input is a socket
-to the node:
+(empty for none; with `tty:` before it, it is the command's terminal), the number of words that describe the walls
+around the command, these words (`confinement`), and the command. Standard input is a socket to the node:
 
-* to the node go the lines `started PID`, `failed ERRNO` and `exited CODE` (128 + n for signal n);
+* to the node go the lines `started PID`, `failed ERRNO` (with the path that the walls failed at, if they did) and
+  `exited CODE` (128 + n for signal n);
 * from the node come the bytes `T` (SIGTERM to the process group) and `K` (SIGKILL to everything);
 * its end of file means that the node has ended in some way: everything is killed.
 
@@ -40,7 +41,8 @@ _TERMINAL = "tty:"
 
 def main() -> None:
     """Run the command given as arguments until it ends, the node orders its end, or the node ends."""
-    _, character_type, source, *argv = sys.argv
+    _, character_type, source, num_walls, *words = sys.argv
+    walls, argv = words[: int(num_walls)], words[int(num_walls) :]
     os.environ["LC_CTYPE"] = character_type
     if not character_type:
         del os.environ["LC_CTYPE"]
@@ -52,7 +54,7 @@ def main() -> None:
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    pid, error = _spawn(argv, source, prctl)
+    pid, error = _spawn(argv, source, walls, prctl)
     if error:
         _report(f"failed {error}")
         return
@@ -62,19 +64,21 @@ def main() -> None:
     _report(f"exited {status}")
 
 
-def _spawn(argv: list[str], source: str, prctl: Prctl | None) -> tuple[int, int]:
-    """Start the command in a session of its own; returns its pid, and the errno if it could not be started."""
+def _spawn(argv: list[str], source: str, walls: list[str], prctl: Prctl | None) -> tuple[int, str]:
+    """Start the command in a session of its own; returns its pid, and the error if it could not be started."""
     error_read, error_write = os.pipe()  # closed by a successful exec
     pid = os.fork()
     if pid == 0:
         try:
-            if prctl is not None:
-                prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
             os.setsid()
             _take_input(source)
             signal.set_wakeup_fd(-1)
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:  # as a container begins
                 signal.signal(number, signal.SIG_DFL)
+            if walls:
+                _confine(walls, error_write)
+            if prctl is not None:
+                prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)  # a change of the user would have undone it
             os.execvp(argv[0], argv)  # noqa: S606 (no shell: as it is meant)
         except OSError as failure:
             os.write(error_write, str(failure.errno).encode())
@@ -83,9 +87,21 @@ def _spawn(argv: list[str], source: str, prctl: Prctl | None) -> tuple[int, int]
     os.close(error_write)
     if source:
         os.close(int(source.removeprefix(_TERMINAL)))
-    error = os.read(error_read, 16)
+    error = os.read(error_read, 4096)
     os.close(error_read)
-    return pid, int(error or 0)
+    return pid, error.decode()
+
+
+def _confine(walls: list[str], error: int) -> None:
+    """Put this process behind its walls, or end it."""
+    sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # noqa: PTH100 (pathlib is slow to load)
+    from kubetwin.node import confinement
+
+    try:
+        confinement.enter(walls)
+    except OSError as failure:
+        os.write(error, f"{failure.errno} {failure.filename}".encode())
+        os._exit(127)
 
 
 def _take_input(source: str) -> None:

@@ -1,0 +1,210 @@
+"""The walls of a container: its user, its capabilities, and the file system that it sees.
+
+`confinement` builds them. Here is what they shall be, from the pod and the node's settings.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kubetwin.node.confinement import BUILD, EMPTY, JOIN, READ_ONLY, READ_WRITE
+from kubetwin.node.environment import ContainerConfigError
+from kubetwin.node.supervised import CannotStart, Streams, Supervised
+
+_ALL_CAPABILITIES = (1 << 41) - 1
+_DEFAULT_CAPABILITIES = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "FOWNER": 3,
+    "FSETID": 4,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SETPCAP": 8,
+    "NET_BIND_SERVICE": 10,
+    "NET_RAW": 13,
+    "SYS_CHROOT": 18,
+    "MKNOD": 27,
+    "AUDIT_WRITE": 29,
+    "SETFCAP": 31,
+}
+"""Numbers of the capabilities that a container has by default (containerd, pkg/oci/spec.go; linux/capability.h)."""
+
+_TEMPORARY, _SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108 (the container's own)
+_SHARED_MEMORY_OPTIONS = "size=64m,mode=1777"
+"""What containerd gives a container, unless a volume is mounted there."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Something that a container sees at a path."""
+
+    source: str
+    """Path of this machine."""
+    path: str
+    """Path in the container."""
+    kind: str = READ_WRITE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walls:
+    """The walls of one run of a container."""
+
+    user: int
+    group: int
+    capabilities: int
+    """Bit n is capability n of linux/capability.h."""
+    flags: str
+    workdir: str
+    root: Path
+    """An empty folder, where the root file system is put together."""
+    mounts: tuple[Mount, ...]
+
+    def words(self) -> list[str]:
+        """The description that builds them."""
+        mounts = (word for mount in self.mounts for word in (mount.kind, mount.source, mount.path))
+        return [BUILD, *self._identity(), str(self.root), *mounts]
+
+    def joined(self, pid: int) -> list[str]:
+        """The description that enters them, as they stand around a running process."""
+        return [JOIN, *self._identity(), str(pid)]
+
+    def _identity(self) -> tuple[str, ...]:
+        return str(self.user), str(self.group), str(self.capabilities), self.flags, self.workdir
+
+
+def raise_walls(
+    pod: Mapping[str, Any],
+    container: Mapping[str, Any],
+    *,
+    volumes: Mapping[str, str],
+    message_file: Path,
+    folders: Path,
+    own: Iterable[Path],
+    workdir: str,
+    hidden: Iterable[Path],
+    needed: Iterable[Path],
+) -> Walls:
+    """Work out a container's walls, and make the folders that belong to them.
+
+    Args:
+        pod: The pod.
+        container: The container's manifest.
+        volumes: This machine's path of each mount path.
+        message_file: This machine's path of `terminationMessagePath`.
+        folders: The pod's folder, for what the walls need.
+        own: Folders of this machine that are part of the container's root file system, at the same path.
+        workdir: The working directory, as the container calls it.
+        hidden: Folders of this machine that no container sees.
+        needed: Folders of this machine that it sees in any case, since programs are in them.
+
+    Raises:
+        ContainerConfigError: If the container may not run as root, and is to.
+        OSError: If a folder cannot be made.
+    """
+    context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
+    user = int(context.get("runAsUser") or 0)
+    if context.get("runAsNonRoot") and context.get("runAsUser") == 0:
+        raise ContainerConfigError("container's runAsUser breaks non-root policy")
+    writable = not context.get("readOnlyRootFilesystem")
+    root, temporary = folders / "root" / container["name"], folders / "tmp" / container["name"]
+    for folder in (root, temporary):
+        folder.mkdir(parents=True, exist_ok=True)
+    beside_root = READ_WRITE if writable else READ_ONLY
+    mounts = {
+        _TEMPORARY: Mount(str(temporary), _TEMPORARY, beside_root),
+        _SHARED_MEMORY: Mount(_SHARED_MEMORY_OPTIONS, _SHARED_MEMORY, EMPTY),
+        **{str(folder): Mount(str(folder), str(folder), beside_root) for folder in own},
+        **{mount.path: mount for mount in _volume_mounts(container, volumes)},
+    }
+    message_path = _as_seen(container.get("terminationMessagePath") or "/dev/termination-log")
+    mounts[message_path] = Mount(str(message_file), message_path)
+    covers = [*(str(folder) for folder in hidden), *mounts]
+    mounts |= {str(path): Mount(str(path), str(path), READ_ONLY) for path in _covered(needed, covers)}
+    mounts |= {str(path): Mount("mode=0755", str(path), EMPTY) for path in hidden if str(path) not in mounts}
+    return Walls(
+        user=user,
+        group=int(context.get("runAsGroup") or 0),
+        capabilities=_capabilities(context),
+        flags=",".join(_flags(context, writable=writable)),
+        workdir=workdir,
+        root=root,
+        mounts=tuple(sorted(mounts.values(), key=lambda mount: len(PurePosixPath(mount.path).parts))),
+    )
+
+
+@functools.cache
+def machine_has_walls() -> bool:
+    """Whether this machine lets its users have namespaces, so that containers can have walls."""
+    if sys.platform != "linux":
+        return False
+    with tempfile.TemporaryDirectory(prefix="kubetwin-walls-") as folder:
+        message_file = Path(folder, "message")
+        message_file.touch()
+        walls = raise_walls(
+            {"spec": {"securityContext": {"runAsUser": 1000, "runAsGroup": 1000}}},
+            {"name": "probe", "securityContext": {"readOnlyRootFilesystem": True}},
+            volumes={"/kubetwin-probe": folder},
+            message_file=message_file,
+            folders=Path(folder),
+            own=(),
+            workdir="/",
+            hidden=(),
+            needed=program_folders(),
+        )
+        try:
+            streams = Streams(output=subprocess.DEVNULL, error=subprocess.DEVNULL)
+            command = [sys.executable, "-I", "-S", "-c", "import os; os.getuid() == 1000 or exit(1)"]
+            return Supervised(command, dict(os.environ), Path(folder), streams, walls.words()).wait() == 0
+        except (CannotStart, OSError):
+            return False
+
+
+def program_folders() -> tuple[Path, ...]:
+    """Folders without which no program of this Python environment runs."""
+    paths = (Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent)
+    return tuple(dict.fromkeys(each for path in paths for each in (path, path.resolve())))
+
+
+def _volume_mounts(container: Mapping[str, Any], volumes: Mapping[str, str]) -> Iterator[Mount]:
+    for mount in container.get("volumeMounts") or []:
+        kind = READ_ONLY if mount.get("readOnly") else READ_WRITE
+        yield Mount(volumes[mount["mountPath"]], _as_seen(mount["mountPath"]), kind)
+
+
+def _as_seen(path: str) -> str:
+    """The path without links of this machine, so that it can be mounted at."""
+    return os.path.realpath(posixpath.join("/", path))
+
+
+def _covered(needed: Iterable[Path], covers: Iterable[str]) -> Iterator[Path]:
+    """The needed folders that would not be seen, because something else is mounted around them."""
+    places = [PurePosixPath(cover) for cover in covers]
+    for path in needed:
+        if path.is_dir() and any(place in path.parents for place in places):
+            yield path
+
+
+def _capabilities(context: Mapping[str, Any]) -> int:
+    if context.get("privileged"):
+        return _ALL_CAPABILITIES
+    changes = context.get("capabilities") or {}
+    dropped, added = ({name.removeprefix("CAP_") for name in changes.get(key) or []} for key in ("drop", "add"))
+    kept = set() if "ALL" in dropped else set(_DEFAULT_CAPABILITIES) - dropped
+    return sum(1 << number for name, number in _DEFAULT_CAPABILITIES.items() if name in kept | added)
+
+
+def _flags(context: Mapping[str, Any], *, writable: bool) -> Iterator[str]:
+    if writable:
+        yield "writable-root"
+    if context.get("allowPrivilegeEscalation") is False:
+        yield "no-new-privileges"
