@@ -50,6 +50,10 @@ class NodeSettings:
     """The only images that exist beside those of `image_roots`; every image exists if none is given."""
     no_op_seconds: float | None = None
     """Duration of each pod, which runs no program; None for pods that run theirs."""
+    has_walls: bool = False
+    """Whether containers run as their user, with their own root file system and mounts."""
+    hidden: Sequence[Path] = ()
+    """Folders of this machine that no container behind walls sees."""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Time between two heartbeats of a node whose pods run programs."""
 
@@ -119,6 +123,8 @@ class Nodegroups:
             *(text for name in names for text in ("--name", name)),
             *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
         ]
+        if settings.has_walls:
+            command += ["--walls", *(text for folder in settings.hidden for text in ("--hide", str(folder)))]
         if settings.no_op_seconds is not None:
             command += ["--no-op", str(settings.no_op_seconds), "--no-op-log", "local.no_op_logs:log_lines"]
         with settings.log_file.open("ab") as log:

@@ -47,6 +47,12 @@ NOT_PROVEN = (
 )
 """What a run in the twin says once."""
 
+NOT_PROVEN_BEHIND_WALLS = (
+    "Pods are processes of this machine here, with their user, root file system and mounts. This run does not show "
+    f"whether their images work in a cluster ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
+)
+"""The same, of a run with `--walls`."""
+
 
 class TwinRuns(DeployedRuns):
     """The runs of a twin that has been started."""
@@ -246,6 +252,7 @@ class TwinPlace:
                 time_scale=self._options.time_scale,
                 kubeconfig=self._options.kubeconfig,
                 image_root=image_root,
+                walls=self._options.walls,
                 faults=faults or no_faults,
                 throttled=faults.throttle if faults else no_throttling,
                 slurm=SlurmSettings() if spec.compute.backend_description.needs_slurm else None,
@@ -259,7 +266,7 @@ class TwinPlace:
 
     def _say_what_is_not_proven(self, spec: RunSpec) -> None:
         if not spec.compute.backend_description.needs_slurm:
-            self._options.say(NOT_PROVEN)
+            self._options.say(NOT_PROVEN_BEHIND_WALLS if self._options.walls else NOT_PROVEN)
 
 
 def _has_files(folder: Path) -> bool:

@@ -22,6 +22,7 @@ from typing import Any, Self
 import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
+from kubetwin.node.walls import machine_has_walls
 
 from local import runtime_folder
 from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables
@@ -79,6 +80,7 @@ class Twin:
         no_op_seconds: float | None = None,
         slurm: SlurmSettings | None = None,
         without_capacity: Collection[str] = (),
+        walls: bool = False,
         faults: FaultPlan = no_faults,
         throttled: RequestPlan = no_throttling,
     ) -> None:
@@ -99,6 +101,7 @@ class Twin:
             slurm: A Slurm cluster to start as well; None for a deployment without one.
             without_capacity: Instance types of which EC2 has none: their node groups get no nodes, and Auto Scaling
                 reports why.
+            walls: Whether pods run as their user, with their own root file system and mounts.
             faults: Invocations of functions that fail.
             throttled: Requests to S3 and DynamoDB that are throttled.
         """
@@ -114,7 +117,7 @@ class Twin:
         self._python = Path(sys.executable)
         self._known_images: Sequence[str] = ()
         self._without_capacity = frozenset(without_capacity)
-        self._deployed, self._no_op_seconds = deployed, no_op_seconds
+        self._deployed, self._no_op_seconds, self._walls = deployed, no_op_seconds, walls
         # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
         scaled = no_op_seconds is None and kubeconfig is None
         self._node_times = node_times(time_scale) if scaled else NodeTimes()
@@ -207,6 +210,8 @@ class Twin:
             self._cluster = None
 
     def _start(self) -> None:
+        if self._walls and not machine_has_walls():
+            raise TwinError("--walls: this machine gives its users no namespaces; leave the option out.")
         for folder in (self.home / "s3", self._volumes, self.log_dir):
             folder.mkdir(parents=True, exist_ok=True)
         self._volumes = runtime_folder.plain_path(self._volumes, link=self._runtime / "shared")
@@ -326,6 +331,8 @@ class Twin:
             environment=self._job_environment(),
             known_images=self._known_images,
             no_op_seconds=self._no_op_seconds,
+            has_walls=self._walls,
+            hidden=(self.home,),
             heartbeat_seconds=self._node_times.heartbeat_seconds,
         )
 

@@ -74,6 +74,14 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="A file of faults that the twin injects into the run."),
     ] = None,
+    walls: Annotated[
+        bool,
+        typer.Option(
+            "--walls",
+            help="In the twin, run pods as their user, with a root file system and mounts of their own. Needs a Linux "
+            "that gives its users namespaces.",
+        ),
+    ] = False,
     override: Overrides = None,
     place: PlaceName = None,
     detach: Annotated[
@@ -99,6 +107,8 @@ def run(
         refuse("--faults: faults are injected in the twin only; give --local, too.")
     if faults is not None and not faults.is_file():
         refuse(f"--faults {faults}: there is no such file.")
+    if walls and not local:
+        refuse("--walls: pods of a deployment have walls in any case; leave it out, or give --local, too.")
     try:
         require_time_scale(time_scale)
         if not local:
@@ -107,7 +117,7 @@ def run(
             from trainflow.cli.attended import run_attended, run_detached
 
             arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, faults, override or [])
-            arguments += [] if page else ["--no-page"]
+            arguments += [*([] if page else ["--no-page"]), *(["--walls"] if walls else [])]
             status = run_detached(arguments, out=out) if detach else run_attended(arguments)
         else:
             from rich.console import Console
@@ -124,6 +134,7 @@ def run(
                 kubeconfig=kubeconfig,
                 image_root=image_root,
                 faults=faults,
+                walls=walls,
                 busy=console.status,
                 say=told_on(console),
             )
