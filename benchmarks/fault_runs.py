@@ -168,7 +168,8 @@ def compare_subjects(wanted: Iterable[str], found: Iterable[str]) -> Row:
 
 
 def left(twin: Twin) -> Row:
-    """What ended runs have left after a moment."""
+    """What ended runs have left after a moment, when the functions that their ends have called have answered."""
+    twin.aws.targets.drain(RUN_SECONDS)
     objects = left_in_cluster(twin)
     deadline = time.monotonic() + 30
     while (nodes := deployment.gang_nodes()) and time.monotonic() < deadline:
