@@ -21,7 +21,7 @@ from kubetwin.model.selectors import label_selector_of
 from kubetwin.resources.job_policies import failure_policy_faults, success_policy_faults
 from kubetwin.resources.pod_defaults import default_pod_spec
 from kubetwin.resources.pod_validation import validate_pod_spec
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.store import Store
 
 PREFIX = "batch.kubernetes.io/"
@@ -245,8 +245,13 @@ def _duration(job: Object) -> str:
     return times.age(start, times.parse(end) if end else times.now()) if start else ""
 
 
-def _images(job: Object) -> str:
-    return ",".join(c.get("image", "") for c in job["spec"]["template"]["spec"]["containers"])
+def _of_containers(job: Object, field: str) -> str:
+    return ",".join(container.get(field, "") for container in job["spec"]["template"]["spec"]["containers"])
+
+
+def _shown_selector(job: Object) -> str:
+    labels = (job["spec"].get("selector") or {}).get("matchLabels") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 
 
 RESOURCES = (
@@ -267,12 +272,14 @@ RESOURCES = (
         validate_update=validate_job_update,
         validate_status=_validate_status,
         columns=(
-            Column("Name", lambda job: job["metadata"]["name"], format="name"),
+            NAME,
             Column("Status", displayed_status),
             Column("Completions", _completions),
             Column("Duration", _duration),
-            Column("Age", lambda job: times.age(job["metadata"]["creationTimestamp"], times.now())),
-            Column("Images", _images, priority=1),
+            AGE,
+            Column("Containers", lambda job: _of_containers(job, "name"), priority=1),
+            Column("Images", lambda job: _of_containers(job, "image"), priority=1),
+            Column("Selector", _shown_selector, priority=1),
         ),
     ),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model.errors import FieldError, Object, bad_value, duplicate
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import Column
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, NAME, Column
 from kubetwin.resources.structural import fields, flag, list_of, reference, text, whole
 
 _REPLICATED_JOB = fields(

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_network
 
-from kubetwin.model import times
 from kubetwin.model.errors import (
     FieldError,
     Object,
@@ -21,7 +20,7 @@ from kubetwin.model.errors import (
 from kubetwin.model.go_types import go_text
 from kubetwin.model.names import label_value, qualified_name
 from kubetwin.resources.placement_validation import EFFECTS
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.store import Store
 
 
@@ -51,8 +50,14 @@ def _roles(node: Object) -> str:
     return ",".join(sorted(key[len(prefix) :] for key in labels if key.startswith(prefix))) or "<none>"
 
 
-def _version(node: Object) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
+def _info(node: Object) -> Object:
+    found: Object = (node.get("status") or {}).get("nodeInfo") or {}
+    return found
+
+
+def _address(node: Object, kind: str) -> str:
+    addresses = (node.get("status") or {}).get("addresses") or []
+    return next((str(each["address"]) for each in addresses if each["type"] == kind), "<none>")
 
 
 def _validate(node: Object) -> list[FieldError]:
@@ -125,11 +130,21 @@ RESOURCES = (
         validate=_validate,
         validate_update=_validate_update,
         columns=(
-            Column("Name", lambda node: node["metadata"]["name"], format="name"),
+            NAME,
             Column("Status", _displayed_status),
             Column("Roles", _roles),
-            Column("Age", lambda node: times.age(node["metadata"]["creationTimestamp"], times.now())),
-            Column("Version", _version),
+            AGE,
+            Column("Version", lambda node: _info(node).get("kubeletVersion", "")),
+            Column("Internal-IP", lambda node: _address(node, "InternalIP"), priority=1),
+            Column("External-IP", lambda node: _address(node, "ExternalIP"), priority=1),
+            *(
+                Column(name, lambda node, key=key: _info(node).get(key) or "<unknown>", priority=1)  # type: ignore[misc]
+                for name, key in (
+                    ("OS-Image", "osImage"),
+                    ("Kernel-Version", "kernelVersion"),
+                    ("Container-Runtime", "containerRuntimeVersion"),
+                )
+            ),
         ),
     ),
     Resource(
@@ -138,10 +153,6 @@ RESOURCES = (
         group="coordination.k8s.io",
         type_name="io.k8s.api.coordination.v1.Lease",
         validate=_validate_lease,
-        columns=(
-            Column("Name", lambda lease: lease["metadata"]["name"], format="name"),
-            Column("Holder", lambda lease: (lease.get("spec") or {}).get("holderIdentity", "")),
-            Column("Age", lambda lease: times.age(lease["metadata"]["creationTimestamp"], times.now())),
-        ),
+        columns=(NAME, Column("Holder", lambda lease: (lease.get("spec") or {}).get("holderIdentity", "")), AGE),
     ),
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.resources.pod_defaults import default_pod, prepare_pod
 from kubetwin.resources.pod_validation import validate_pod, validate_pod_update
-from kubetwin.resources.resource import STATUS, Column, Resource, Subresource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource, Subresource
 
 
 def grace_seconds(pod: Object, wanted: int | None) -> int:
@@ -78,10 +77,6 @@ def _restarts(pod: Object) -> str:
     return str(sum(c.get("restartCount", 0) for c in _containers(pod)))
 
 
-def _age(obj: Object) -> str:
-    return times.age(obj["metadata"].get("creationTimestamp", ""), times.now())
-
-
 RESOURCES = (
     Resource(
         kind="Pod",
@@ -113,11 +108,11 @@ RESOURCES = (
         validate_update=validate_pod_update,
         grace_seconds=grace_seconds,
         columns=(
-            Column("Name", lambda pod: pod["metadata"]["name"], format="name"),
+            NAME,
             Column("Ready", _ready),
             Column("Status", displayed_status),
             Column("Restarts", _restarts),
-            Column("Age", _age),
+            AGE,
             Column("IP", lambda pod: pod["status"].get("podIP") or "<none>", priority=1),
             Column("Node", lambda pod: pod["spec"].get("nodeName") or "<none>", priority=1),
             Column("Nominated Node", lambda pod: pod["status"].get("nominatedNodeName") or "<none>", priority=1),

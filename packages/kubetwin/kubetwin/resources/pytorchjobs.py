@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from kubetwin.model.errors import FieldError, Object, forbidden_field, not_supported, required
 from kubetwin.model.names import dns_label
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import Column, Subresource
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, NAME, Column, Subresource
 from kubetwin.resources.structural import ANYTHING, POD_TEMPLATE, fields, flag, list_of, map_of, text, whole
 
 _RUN_POLICY = fields(

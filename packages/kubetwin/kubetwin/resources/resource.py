@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubetwin.model import times
 from kubetwin.model.errors import FieldError, GroupResource, Object
 from kubetwin.model.names import NameRule, dns_subdomain
 from kubetwin.model.schema import Schema, definition
@@ -13,6 +14,7 @@ from kubetwin.store import Store
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 COMMON_FIELDS = ("metadata.name", "metadata.namespace")
+_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,15 @@ class Column:
     priority: int = 0
     described_by: tuple[str, str] | None = None
     """Type and field whose documentation explains the column."""
+
+
+NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(_METADATA, "name"))
+AGE = Column(
+    "Age",
+    lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()),
+    described_by=(_METADATA, "creationTimestamp"),
+)
+CREATED_AT = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
 
 
 @dataclass(frozen=True)
@@ -108,7 +119,8 @@ class Resource:
     """Grace period of a deletion in seconds; None if the object is removed at once."""
     mark_deleted: Callable[[Object], bool] | None = None
     """Changes an object that is to be deleted; True if a controller has to finish the deletion."""
-    columns: tuple[Column, ...] = field(default=())
+    columns: tuple[Column, ...] = (NAME, CREATED_AT)
+    """Those of `kubectl get` (pkg/printers/internalversion of Kubernetes v1.36)."""
 
     @property
     def group_resource(self) -> GroupResource:

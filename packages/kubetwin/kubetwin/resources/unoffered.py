@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubetwin.model.errors import FieldError, Object, forbidden_field
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import ALL_VERBS, STATUS, Column, Resource, Subresource
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, ALL_VERBS, NAME, STATUS, Column, Resource, Subresource
 from kubetwin.resources.structural import ANYTHING
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
