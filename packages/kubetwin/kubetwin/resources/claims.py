@@ -13,6 +13,7 @@ from kubetwin.model.errors import (
     forbidden,
     forbidden_field,
     not_supported,
+    one_of,
     required,
 )
 from kubetwin.model.go_types import go_difference
@@ -77,8 +78,7 @@ def _storage_faults(spec: Object) -> Iterator[FieldError]:
     name = spec.get("storageClassName", "")
     if name and (fault := dns_subdomain(name)):
         yield bad_value("spec.storageClassName", name, fault)
-    if spec["volumeMode"] not in _VOLUME_MODES:
-        yield not_supported("spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
+    yield from one_of("spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
 
 
 def _source_faults(spec: Object) -> Iterator[FieldError]:

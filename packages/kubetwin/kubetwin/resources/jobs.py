@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model import times
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import (
     AT_LEAST_ZERO,
     FieldError,
@@ -13,6 +14,7 @@ from kubetwin.model.errors import (
     bad_value,
     negative_numbers,
     not_supported,
+    one_of,
     required,
 )
 from kubetwin.model.go_types import go_text
@@ -30,6 +32,8 @@ _IMMUTABLE = "field is immutable"
 _INTERNAL = {"podFailurePolicy": "PodFailurePolicy", "successPolicy": "SuccessPolicy"}
 """Fields that messages show as the server's internal type prints them."""
 _FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_SHOWN_CONDITIONS = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+"""Conditions that kubectl shows, the most telling first."""
 _MOST_INDEXES = 100_000
 _NUMBERS = (
     "parallelism",
@@ -109,8 +113,7 @@ def _numbers(spec: Object) -> Iterator[FieldError]:
 def _completion_mode(spec: Object) -> Iterator[FieldError]:
     mode, completions, most_failed = spec["completionMode"], spec.get("completions"), spec.get("maxFailedIndexes")
     modes = ("NonIndexed", "Indexed")
-    if mode not in modes:
-        yield not_supported("spec.completionMode", mode, modes)
+    yield from one_of("spec.completionMode", mode, modes)
     if mode == "NonIndexed":
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(name) is not None:
@@ -142,8 +145,7 @@ def _replacement_policy(spec: Object) -> Iterator[FieldError]:
     policy, supported = spec["podReplacementPolicy"], ["Failed"]
     if "podFailurePolicy" not in spec:
         supported.append("TerminatingOrFailed")
-    if policy not in supported:
-        yield not_supported("spec.podReplacementPolicy", policy, supported)
+    yield from one_of("spec.podReplacementPolicy", policy, supported)
 
 
 def _generated_selector(job: Object) -> Iterator[FieldError]:
@@ -213,24 +215,12 @@ def _fixed_template(job: Object, old: Object) -> Object:
     return {"spec": spec}
 
 
-def _condition(job: Object, kind: str) -> Object | None:
-    conditions = job["status"].get("conditions") or []
-    return next((c for c in conditions if c["type"] == kind and c["status"] == "True"), None)
-
-
 def displayed_status(job: Object) -> str:
     """The text in kubectl's STATUS column."""
-    if _condition(job, "Complete"):
-        return "Complete"
-    if _condition(job, "Failed"):
-        return "Failed"
-    if job["metadata"].get("deletionTimestamp"):
+    found = [kind for kind in _SHOWN_CONDITIONS if holds(job["status"], kind)]
+    if job["metadata"].get("deletionTimestamp") and found[:1] not in (["Complete"], ["Failed"]):
         return "Terminating"
-    if _condition(job, "Suspended"):
-        return "Suspended"
-    if _condition(job, "FailureTarget"):
-        return "FailureTarget"
-    return "SuccessCriteriaMet" if _condition(job, "SuccessCriteriaMet") else "Running"
+    return found[0] if found else "Running"
 
 
 def _completions(job: Object) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_network
 
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import (
     FieldError,
     Object,
@@ -18,7 +19,7 @@ from kubetwin.model.errors import (
     required,
 )
 from kubetwin.model.go_types import go_text
-from kubetwin.model.names import label_value, qualified_name
+from kubetwin.model.names import follows, label_value, qualified_name
 from kubetwin.resources.placement_validation import EFFECTS
 from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.store import Store
@@ -33,8 +34,7 @@ def _prepare(node: Object, _store: Store) -> None:
 
 
 def is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return holds(node.get("status"), "Ready")
 
 
 def _displayed_status(node: Object) -> str:
@@ -69,8 +69,7 @@ def _taint_faults(taints: list[Object]) -> Iterator[FieldError]:
     seen: set[tuple[str, str]] = set()
     for place, taint in enumerate(taints):
         path, key, effect = f"spec.taints[{place}]", taint.get("key", ""), taint.get("effect", "")
-        if fault := qualified_name(key):
-            yield bad_value(f"{path}.key", key, fault)
+        yield from follows(qualified_name, f"{path}.key", key)
         if fault := label_value(taint.get("value", "")):
             yield bad_value(f"{path}.value", taint["value"], fault)
         if not effect:

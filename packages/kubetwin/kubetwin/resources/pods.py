@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import Object
 from kubetwin.resources.pod_defaults import default_pod, prepare_pod
 from kubetwin.resources.pod_validation import validate_pod, validate_pod_update
@@ -30,8 +31,7 @@ def displayed_status(pod: Object) -> str:
         return "Unknown"
     if leaving and status.get("phase") not in ("Succeeded", "Failed"):
         return "Terminating"
-    initialized = _condition(pod, "Initialized")
-    word = "" if initialized else _initialization(pod)
+    word = "" if holds(status, "Initialized") else _initialization(pod)
     return word or _run_status(pod)
 
 
@@ -43,7 +43,7 @@ def _run_status(pod: Object) -> str:
     for container in reversed(_containers(pod)):
         word = _state_word(container) or word
     if word == "Completed" and any(c.get("ready") and "running" in (c.get("state") or {}) for c in _containers(pod)):
-        return "Running" if _condition(pod, "Ready") else "NotReady"
+        return "Running" if holds(status, "Ready") else "NotReady"
     return word
 
 
@@ -66,11 +66,6 @@ def _state_word(container: Object) -> str:
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     word = str(waiting.get("reason") or ended.get("reason") or "")
     return word or (f"ExitCode:{ended['exitCode']}" if ended else "")
-
-
-def _condition(pod: Object, kind: str) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    return any((c["type"], c["status"]) == (kind, "True") for c in conditions)
 
 
 def _restarts(pod: Object) -> str:
