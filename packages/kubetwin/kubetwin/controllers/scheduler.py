@@ -10,7 +10,7 @@ from kubetwin.controllers.preemption import preempt, priority
 from kubetwin.controllers.scheduling import Placement, hopeless, place
 from kubetwin.controllers.usage import NodeUsage, occupies
 from kubetwin.controllers.work import WorkQueue
-from kubetwin.model import times
+from kubetwin.model.conditions import set_condition
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
@@ -19,17 +19,6 @@ from kubetwin.store import Change
 NAME = "default-scheduler"
 
 PodKey = tuple[str, str]
-
-
-def set_condition(status: Object, new: Object) -> None:
-    """Add a condition or replace the one of its type; the time of transition stays while the status does."""
-    conditions = list(status.get("conditions") or [])
-    old = next((c for c in conditions if c["type"] == new["type"]), None)
-    new.setdefault("lastProbeTime", None)
-    new["lastTransitionTime"] = times.seconds(times.now())
-    if old is not None and old["status"] == new["status"]:
-        new["lastTransitionTime"] = old["lastTransitionTime"]
-    status["conditions"] = [c for c in conditions if c["type"] != new["type"]] + [new]
 
 
 class Scheduler:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from kubetwin.controllers.events import EventRecorder
-from kubetwin.controllers.scheduler import set_condition
 from kubetwin.controllers.scheduling import tolerates
 from kubetwin.controllers.work import WorkQueue
+from kubetwin.model.conditions import set_condition
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster, NodeTimes
 from kubetwin.state.deletion import DeleteOptions
