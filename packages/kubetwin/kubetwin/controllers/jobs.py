@@ -15,6 +15,7 @@ from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
+from kubetwin.state.deletion import keep_in_list
 from kubetwin.store import Change
 
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
@@ -103,10 +104,7 @@ def _without_refused(steps: Plan, refused: int) -> Plan:
 
 
 def _release(pod: Object) -> None:
-    finalizers = [f for f in pod["metadata"].get("finalizers") or [] if f != TRACKING_FINALIZER]
-    pod["metadata"]["finalizers"] = finalizers
-    if not finalizers:
-        del pod["metadata"]["finalizers"]
+    keep_in_list(pod["metadata"], "finalizers", lambda each: each != TRACKING_FINALIZER)
 
 
 def pod_of(job: Object, index: int | None) -> Object:
