@@ -7,7 +7,7 @@ import asyncio
 from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.taint_eviction import TaintEviction
 from kubetwin.controllers.work import WorkQueue
-from kubetwin.model.conditions import find_condition, holds, set_condition
+from kubetwin.model.conditions import find_condition, holds, mark_disrupted, set_condition
 from kubetwin.model.errors import Object
 from kubetwin.resources.pod_defaults import tolerate_lost_nodes
 from kubetwin.resources.resource import Resource
@@ -114,9 +114,7 @@ def _heartbeats(node: Object | None) -> list[str]:
 
 def _fail(pod: Object) -> None:
     pod["status"] |= {"phase": "Failed"}
-    message = "PodGC: node no longer exists"
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": message}
-    set_condition(pod["status"], condition)
+    mark_disrupted(pod, "DeletionByPodGC", "PodGC: node no longer exists")
 
 
 def _not_ready(pod: Object) -> None:

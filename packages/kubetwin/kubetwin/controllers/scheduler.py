@@ -10,7 +10,7 @@ from kubetwin.controllers.preemption import preempt, priority
 from kubetwin.controllers.scheduling import Placement, hopeless, place
 from kubetwin.controllers.usage import NodeUsage, occupies
 from kubetwin.controllers.work import WorkQueue
-from kubetwin.model.conditions import set_condition
+from kubetwin.model.conditions import mark_disrupted, set_condition
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
@@ -152,8 +152,7 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
 
 def _give_way(pod: Object) -> None:
     message = f"{NAME}: preempting to accommodate a higher priority pod"
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message}
-    set_condition(pod["status"], condition)
+    mark_disrupted(pod, "PreemptionByScheduler", message)
 
 
 def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:

@@ -22,6 +22,12 @@ def holds(status: Object | None, kind: str) -> bool:
     return true_condition(status, kind) is not None
 
 
+def mark_disrupted(pod: Object, reason: str, message: str) -> None:
+    """Say on a pod that it ends for the cluster's sake, not for its own."""
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+    set_condition(pod["status"], condition)
+
+
 def set_condition(status: Object, new: Object) -> None:
     """Add a condition or replace the one of its type; the time of transition stays while the status does."""
     old = find_condition(status, new["type"])

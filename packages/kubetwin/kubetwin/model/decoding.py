@@ -13,7 +13,7 @@ from typing import Any
 
 from kubetwin.model.errors import Object
 from kubetwin.model.quantity import parse_quantity
-from kubetwin.model.schema import Schema, definition, json_type, resolve, short_name
+from kubetwin.model.schema import Schema, definition, fits, json_type, resolve, short_name
 
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
@@ -122,13 +122,7 @@ def _value(value: Any, schema: Schema, place: _Place, unknown: list[str]) -> Any
 
 
 def _scalar(value: Any, kind: str, go_type: str, place: _Place, *, encoded: bool = False) -> Any:
-    fits = {
-        "string": isinstance(value, str),
-        "boolean": isinstance(value, bool),
-        "integer": isinstance(value, int) and not isinstance(value, bool),
-        "number": isinstance(value, int | float) and not isinstance(value, bool),
-    }
-    if not fits.get(kind, True):
+    if not fits(value, kind):
         raise _fail(value, place, go_type)
     if encoded:
         _check_base64(value)

@@ -50,6 +50,23 @@ def json_type(schema: Schema) -> str:
     return str(kinds)
 
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value is of a JSON type; every value is of one that is not known."""
+    if isinstance(value, bool):
+        return kind == "boolean" or kind not in _TYPES
+    return isinstance(value, _TYPES.get(kind, (object,)))
+
+
 def short_name(full_name: str) -> str:
     return full_name.rsplit(".", 1)[-1]
 

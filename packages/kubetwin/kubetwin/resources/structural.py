@@ -12,7 +12,7 @@ from typing import Any
 
 from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
 from kubetwin.model.quantity import BadQuantity, parse_quantity
-from kubetwin.model.schema import Schema, json_type, resolve
+from kubetwin.model.schema import Schema, fits, json_type, resolve
 
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
@@ -111,7 +111,7 @@ def check(value: Any, schema: Schema, path: str = "") -> Iterator[FieldError]:
         yield from _check_special(value, name, path)
         return
     wanted = json_type(schema)
-    if wanted and not _fits(value, wanted):
+    if wanted and not fits(value, wanted):
         found = _json_type_of(value)
         detail = f'{path} in body must be of type {wanted}: "{found}"'
         yield FieldError("FieldValueTypeInvalid", path, bad_value(path, found, detail).message)
@@ -157,20 +157,6 @@ def _check_special(value: Any, name: str, path: str) -> Iterator[FieldError]:
         except BadQuantity:
             pattern = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$"
             yield bad_value(path, value, f"{path} in body should match '{pattern}'")
-
-
-def _fits(value: Any, wanted: str) -> bool:
-    kinds: dict[str, tuple[type, ...]] = {
-        "string": (str,),
-        "boolean": (bool,),
-        "integer": (int,),
-        "number": (int, float),
-        "array": (list,),
-        "object": (dict,),
-    }
-    if isinstance(value, bool):
-        return wanted == "boolean"
-    return isinstance(value, kinds.get(wanted, (object,)))
 
 
 def _json_type_of(value: Any) -> str:
