@@ -105,9 +105,8 @@ class Scheduler:
     def _bind(self, pod: Object, node: str) -> None:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if bind(self.cluster, namespace, name, node) is not None:
-            self.recorder.record(
-                pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", NAME
-            )
+            message = f"Successfully assigned {namespace}/{name} to {node}"
+            self.recorder.record(pod, "Normal", "Scheduled", message, NAME)
 
     def _preempt(self, pod: Object) -> None:
         """Delete pods of lower priority if that makes room; the pod is placed when they have ended."""
@@ -120,13 +119,9 @@ class Scheduler:
         found = preempt(pod, self.cluster.store.objects("nodes"), by_node)
         if found is None:
             return
-        metadata = pod["metadata"]
-        self.cluster.modify(
-            self.pods,
-            metadata["namespace"],
-            metadata["name"],
-            lambda stored: stored["status"].update(nominatedNodeName=found.node),
-        )
+        metadata, nominated = pod["metadata"], {"nominatedNodeName": found.node}
+        key = (metadata["namespace"], metadata["name"])
+        self.cluster.modify(self.pods, *key, lambda stored: stored["status"].update(nominated))
         for victim in found.victims:
             place_of = (victim["metadata"]["namespace"], victim["metadata"]["name"])
             self.cluster.modify(self.pods, *place_of, _give_way)
@@ -173,14 +168,9 @@ def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = 
 
 
 def _is_ours(pod: Object) -> bool:
-    spec, metadata = pod["spec"], pod["metadata"]
-    gated = bool(spec.get("schedulingGates"))
-    return (
-        not spec.get("nodeName")
-        and spec.get("schedulerName") == NAME
-        and not metadata.get("deletionTimestamp")
-        and not gated
-    )
+    spec = pod["spec"]
+    waits = not spec.get("nodeName") and not spec.get("schedulingGates")
+    return waits and spec.get("schedulerName") == NAME and not pod["metadata"].get("deletionTimestamp")
 
 
 def _spec_changed(change: Change) -> bool:

@@ -17,6 +17,10 @@ Schema = dict[str, Any]
 VERSION = "v1.36.0-local"
 _PREFIX = "#/$defs/"
 
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+
 
 @cache
 def definitions() -> dict[str, Schema]:

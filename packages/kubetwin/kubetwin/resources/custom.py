@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubetwin.model.errors import FieldError, Object
-from kubetwin.model.schema import Schema
+from kubetwin.model.schema import OBJECT_META, Schema
 from kubetwin.resources.resource import STATUS, Resource
 from kubetwin.resources.structural import ANYTHING, check, fields, fill, reference
 
@@ -46,7 +46,7 @@ def custom_resource(
     schema = fields(
         apiVersion={"type": "string"},
         kind={"type": "string"},
-        metadata=reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
+        metadata=reference(OBJECT_META),
         spec=spec,
         status=ANYTHING,
     )

@@ -9,12 +9,11 @@ from typing import Any
 from kubetwin.model import times
 from kubetwin.model.errors import FieldError, GroupResource, Object
 from kubetwin.model.names import NameRule, dns_subdomain
-from kubetwin.model.schema import Schema, definition
+from kubetwin.model.schema import OBJECT_META, Schema, definition
 from kubetwin.store import Store
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 COMMON_FIELDS = ("metadata.name", "metadata.namespace")
-_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 @dataclass(frozen=True)
@@ -30,11 +29,11 @@ class Column:
     """Type and field whose documentation explains the column."""
 
 
-NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(_METADATA, "name"))
+NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(OBJECT_META, "name"))
 AGE = Column(
     "Age",
     lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()),
-    described_by=(_METADATA, "creationTimestamp"),
+    described_by=(OBJECT_META, "creationTimestamp"),
 )
 CREATED_AT = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
 
@@ -88,7 +87,6 @@ class Resource:
     """Whether it is a custom resource: these refuse strategic merge and have other messages for some errors."""
     schema: Schema = field(default_factory=dict)
     """A custom resource's own schema."""
-    singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_hash: str = ""
@@ -134,6 +132,24 @@ class Resource:
     @property
     def group_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def scope(self) -> str:
+        return "Namespaced" if self.namespaced else "Cluster"
+
+    @property
+    def group_version_kind(self) -> Object:
+        return {"group": self.group, "version": self.version, "kind": self.kind}
+
+    @property
+    def aliases(self) -> Object:
+        """Short names and categories, as far as there are any."""
+        found = {"shortNames": list(self.short_names), "categories": list(self.categories)}
+        return {key: names for key, names in found.items() if names}
 
     def type_schema(self) -> Schema:
         """The schema of an object of this kind; empty when everything is accepted."""
