@@ -109,11 +109,7 @@ class Reconciler(ABC):
 
     def report(self, job: Object, steps: Steps) -> None:
         """Write the status and the events."""
-
-        def write(stored: Object) -> None:
-            stored["status"] = steps.status
-
-        self.cluster.modify(self.jobs, job["metadata"]["namespace"], job["metadata"]["name"], write)
+        self.cluster.set_status(self.jobs, job, steps.status)
         for event in steps.events:
             self.tell(job, *event)
 

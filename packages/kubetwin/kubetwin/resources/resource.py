@@ -52,26 +52,6 @@ class Subresource:
 STATUS = Subresource("status")
 
 
-def _nothing(_obj: Object) -> None:
-    return None
-
-
-def _nothing_from_store(_obj: Object, _store: Store) -> None:
-    return None
-
-
-def _nothing_from_both(_new: Object, _old: Object, _store: Store) -> None:
-    return None
-
-
-def _valid(_obj: Object) -> Sequence[FieldError]:
-    return ()
-
-
-def _valid_change(_new: Object, _old: Object) -> Sequence[FieldError]:
-    return ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Resource:
     """One entry of the registry. A file in this folder that lists a `Resource` in `RESOURCES` adds it to the server."""
@@ -103,15 +83,15 @@ class Resource:
     returns_deleted: bool = False
     """Whether DELETE answers the object instead of a Status."""
     orphans_by_default: bool = False
-    default: Callable[[Object], None] = _nothing
+    default: Callable[[Object], None] = lambda _obj: None
     """Sets the defaults of missing fields, at creation and update."""
-    prepare: Callable[[Object, Store], None] = _nothing_from_store
+    prepare: Callable[[Object, Store], None] = lambda _obj, _store: None
     """Sets the fields that the server owns at creation: addresses, selectors, admission."""
-    prepare_update: Callable[[Object, Object, Store], None] = _nothing_from_both
+    prepare_update: Callable[[Object, Object, Store], None] = lambda _new, _old, _store: None
     """The same at an update, with the new and the old object."""
-    validate: Callable[[Object], Sequence[FieldError]] = _valid
-    validate_update: Callable[[Object, Object], Sequence[FieldError]] = _valid_change
-    validate_status: Callable[[Object], Sequence[FieldError]] = _valid
+    validate: Callable[[Object], Sequence[FieldError]] = lambda _obj: ()
+    validate_update: Callable[[Object, Object], Sequence[FieldError]] = lambda _new, _old: ()
+    validate_status: Callable[[Object], Sequence[FieldError]] = lambda _obj: ()
     """Faults of a status that a client writes; controllers' own are not checked."""
     grace_seconds: Callable[[Object, int | None], int] | None = None
     """Grace period of a deletion in seconds; None if the object is removed at once."""
