@@ -142,6 +142,11 @@ def test_who_may_read_what_runs_did() -> None:
     assert read == {"blue-training:*", "blue-watch-job:*"}
 
 
+def test_who_may_read_metrics_of_nodes() -> None:
+    for action in ("cloudwatch:ListMetrics", "cloudwatch:GetMetricData"):
+        assert deployed().who_may(action) == {"WriteRecord", "CleanUp"}
+
+
 def test_who_may_read_and_write_objects_and_which() -> None:
     may = {
         (who, action, arn.split("/", 1)[-1])

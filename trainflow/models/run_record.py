@@ -220,7 +220,7 @@ class RunRecord(_Entry):
     training: Training | None = None
     metrics_published: MetricsPublished | None = None
     nodes_busy: NodesBusy | None = None
-    """None where nothing was published, or the run was not followed to its end."""
+    """None where Container Insights has published nothing, and for Slurm."""
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
     warnings: list[str] = Field(default_factory=empty_list)

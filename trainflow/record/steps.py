@@ -18,6 +18,7 @@ from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
+from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 
 FILE_NAME = "steps.json"
@@ -51,6 +52,8 @@ class KeptSteps:
     """Position up to which steps have been published to CloudWatch."""
     checkpoints: tuple[CheckpointReport, ...] = ()
     """The newest checkpoints, in the order of writing."""
+    placement: Placement | None = None
+    """Where the training was; None until its pods are about to be deleted, and on Slurm."""
 
     @property
     def sequences_per_second(self) -> float | None:
@@ -86,6 +89,7 @@ class KeptSteps:
             every=every,
             progress=progress,
             checkpoints=newest_checkpoints([*self.checkpoints, *checkpoints]),
+            placement=self.placement,
         )
 
     def to_json(self) -> str:
@@ -99,6 +103,7 @@ class KeptSteps:
             "every": self.every,
             "progress": self.progress.model_dump(mode="json"),
             "checkpoints": [[saved.step, _written(saved.saved_at), saved.num_bytes] for saved in self.checkpoints],
+            "placement": self.placement and [list(self.placement.nodes), *_times(self.placement)],
             "columns": [*COLUMNS, *(f"{METRIC}{name}" for name in names)],
             "steps": [[_written(value) for value in row] for row in rows],
         }
@@ -150,6 +155,23 @@ def kept_steps_from_json(text: str | bytes) -> KeptSteps:
             CheckpointReport(step=step, saved_at=datetime.fromtimestamp(saved_at, UTC), num_bytes=num_bytes)
             for step, saved_at, num_bytes in document.get("checkpoints", ())
         ),
+        placement=_placement(document.get("placement")),
+    )
+
+
+def _times(placement: Placement) -> list[float]:
+    return [placement.started_at.timestamp(), placement.ended_at.timestamp()]
+
+
+def _placement(row: Sequence[Any] | None) -> Placement | None:
+    """None also in documents of earlier versions."""
+    if row is None:
+        return None
+    nodes, started_at, ended_at = row
+    return Placement(
+        nodes=tuple(nodes),
+        started_at=datetime.fromtimestamp(started_at, UTC),
+        ended_at=datetime.fromtimestamp(ended_at, UTC),
     )
 
 
