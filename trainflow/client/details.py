@@ -123,7 +123,7 @@ def details_of_document(record: Mapping[str, Any]) -> RunDetails:
         ended_at=datetime.fromisoformat(ended_at) if ended_at is not None else None,
         step=last_step if last_step is not None else training.get("steps"),
         total_steps=total_steps(record["spec"], None),
-        loss=training.get("last_loss"),
+        loss=float(loss) if (loss := training.get("last_loss")) is not None else None,  # NaN is a word in JSON
         throughput=training.get("sequences_per_second"),
         metrics=training.get("last_metrics") or {},
         cost_usd=(record.get("cost") or {}).get("usd"),
