@@ -172,6 +172,8 @@ class Training(_Entry):
     last_loss: AnyNumber | None = None
     sequences_per_second: float | None = None
     """Median over the logged steps, all ranks together; of a long training over a thousand evenly spaced ones."""
+    throughput_of: str = "sequences"
+    """What `sequences_per_second` counts in truth: `samples` where the program says so."""
     last_metrics: dict[str, float] = Field(default_factory=empty_dict)
     """Newest value of each further figure that the program reported, under its own name."""
     non_finite_steps: int = 0

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport
+from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.placement import Placement
@@ -101,6 +102,7 @@ class KeptSteps:
         ]
         document = {
             "every": self.every,
+            "throughput_of": throughput_of(self.steps),
             "progress": self.progress.model_dump(mode="json"),
             "checkpoints": [[saved.step, _written(saved.saved_at), saved.num_bytes] for saved in self.checkpoints],
             "placement": self.placement and [list(self.placement.nodes), *_times(self.placement)],
@@ -108,6 +110,11 @@ class KeptSteps:
             "steps": [[_written(value) for value in row] for row in rows],
         }
         return json.dumps(document, allow_nan=False)
+
+
+def throughput_of(steps: Sequence[StepMetrics]) -> str:
+    """What the throughput of a training counts, as its newest step says."""
+    return steps[-1].throughput_of if steps else SEQUENCES
 
 
 def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
@@ -147,8 +154,9 @@ def non_finite_steps(steps: Sequence[StepMetrics]) -> list[int]:
 def kept_steps_from_json(text: str | bytes) -> KeptSteps:
     """Read the content that `to_json` wrote."""
     document = json.loads(text)
+    counted = document.get("throughput_of", SEQUENCES)  # documents of earlier versions do not say it
     return KeptSteps(
-        steps=tuple(_step(dict(zip(document["columns"], row, strict=True))) for row in document["steps"]),
+        steps=tuple(_step(dict(zip(document["columns"], row, strict=True)), counted) for row in document["steps"]),
         every=document["every"],
         progress=MetricsCursor.model_validate(document["progress"]),
         checkpoints=tuple(
@@ -189,7 +197,7 @@ def _written(value: Any) -> Any:
             return value
 
 
-def _step(row: dict[str, Any]) -> StepMetrics:
+def _step(row: dict[str, Any], counted: str) -> StepMetrics:
     numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
     logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
     metrics = {
@@ -197,7 +205,14 @@ def _step(row: dict[str, Any]) -> StepMetrics:
         for name, value in row.items()
         if name.startswith(METRIC) and value is not None
     }
-    return StepMetrics(logged_at=logged_at, epoch=row["epoch"], step=row["step"], **numbers, metrics=metrics)
+    return StepMetrics(
+        logged_at=logged_at,
+        epoch=row["epoch"],
+        step=row["step"],
+        **numbers,
+        metrics=metrics,
+        throughput_of=counted,
+    )
 
 
 def _number(value: Any) -> float | None:

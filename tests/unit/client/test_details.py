@@ -37,6 +37,7 @@ def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
         "total_steps": None,
         "loss": "nan",
         "throughput": None,
+        "throughput_of": "sequences",
         "metrics": {"a": "inf"},
         "seconds_left": None,
         "cost_usd": None,
