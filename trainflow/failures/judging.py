@@ -117,7 +117,7 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     """The verdicts by each kind of evidence, the strongest first; each is sought only if none before it was found."""
     yield Strength.CONDITION, _by_condition(table, evidence)
     lines = evidence_lines(_all_lines(evidence))
-    strong, weak = [line for line in lines if not line.weak], [line for line in lines if line.weak]
+    strong = [line for line in lines if not line.weak]
     yield Strength.NAMED, _by_name(table, evidence, lines)
     yield Strength.CAUSE, _by_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
@@ -131,7 +131,7 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     yield Strength.PASSING, _by_uncaught_exception(table, evidence, strong)
     yield Strength.PASSING, _by_last_error(table, evidence, lines)
     for kind in LOG_KINDS:
-        yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
+        yield Strength.WEAK, _by_weak_lines(table, kind, evidence, lines)
     yield Strength.UNKNOWN, _by_default(table, evidence)
 
 
@@ -203,6 +203,19 @@ def _by_yielding_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequ
 
 def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
     return _first(evidence, table.of_kind(kind), lines)
+
+
+def _by_weak_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the lines after which a program usually goes on.
+
+    A program that ended by itself and said more after such a line did go on: no restart follows from it.
+    """
+    verdict = _by_lines(table, kind, evidence, [line for line in lines if line.weak])
+    if verdict is None or not (verdict.restart and _ended_by_itself(evidence)):
+        return verdict
+    own = [line for line in lines if not line.from_launcher]
+    last = next((number for number, line in enumerate(reversed(own)) if not line.weak), len(own))
+    return _by_lines(table, kind, evidence, own[len(own) - last :])
 
 
 def _first(evidence: Evidence, rules: Iterable[Rule], lines: Sequence[Line]) -> Verdict | None:
