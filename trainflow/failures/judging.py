@@ -242,6 +242,10 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
             if line.exception in rule.exceptions:
                 return _verdict(rule, evidence, line)
     for line in uncaused:
+        for rule in causes if line.ends_program else []:
+            if any(expression.search(line.exception) for expression in rule.exception_named):
+                return _verdict(rule, evidence, line)
+    for line in uncaused:
         for rule in [] if _is_explained(table, line) else rules:
             if any(expression.search(line.searched) for expression in rule.exception_says):
                 return _verdict(rule, evidence, line)
@@ -319,7 +323,7 @@ def _ended_by_itself(evidence: Evidence) -> bool:
 
 def _verdict(rule: Rule, evidence: Evidence, line: Line | None = None) -> Verdict:
     return Verdict(
-        error=rule.error_at(has_steps=evidence.has_steps),
+        error=rule.error_at(has_steps=evidence.has_steps, line=line.searched if line else ""),
         rule=rule.name,
         quotation=line.text[:MAX_QUOTATION] if line else "",
         advice=rule.advice,

@@ -54,8 +54,13 @@ _RELAYED = re.compile(r"^(?:\[\w{0,20}\d\]:\s?)?Traceback \(most recent call las
 MAX_RECORD = 20_000
 """Characters of a record in JSON that is read: longer ones are text."""
 
-_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z_]\w{0,80})(?::\s|:?$)")
-"""Last line of a Python traceback."""
+_EXCEPTION = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z_]\w{0,80})(?:\((?P<inner>[A-Z]\w{0,80})\))?(?::\s|:?$)"
+)
+"""Last line of a Python traceback. Ray names what it wraps: `RayTaskError(ValueError): `."""
+
+_WRAPPED = re.compile(r"(?:: Caught (?=\w{1,80} in )|state=finished raised )(?P<type>[A-Z]\w{1,80})")
+"""What a data loader says of the exception of its worker, and tenacity of the last one that it caught."""
 
 _LOGGED_EXCEPTION = re.compile(
     r"[\s\"'\]>|-](?:[A-Za-z_]\w{0,80}\.){0,12}(?P<type>[A-Z]\w{1,80}(?:Error|Exception))(?=:\s|\"?$)"
@@ -323,7 +328,9 @@ def _cut(text: str) -> str:
 def _line(bare: str) -> Line:
     searched = bare.lower()
     match = _EXCEPTION.match(bare)
-    exception = match["type"].rpartition(".")[2] if match else ""
+    exception = match["inner"] or match["type"].rpartition(".")[2] if match else ""
+    if exception and (wrapped := _WRAPPED.search(bare)):
+        exception = wrapped["type"]
     if exception.endswith(("Error", "Exception")):
         return Line(bare.strip(), searched, exception)
     weak = _is_weak(searched)
