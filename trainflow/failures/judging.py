@@ -9,6 +9,7 @@ from enum import IntEnum, auto
 
 from trainflow.failures.log_lines import (
     FIRST_SIGNAL_EXIT_CODE,
+    LAST_SIGNAL_EXIT_CODE,
     Line,
     error_file_lines,
     evidence_lines,
@@ -318,7 +319,8 @@ def _by_default(table: Table, evidence: Evidence) -> Verdict:
 
 
 def _ended_by_itself(evidence: Evidence) -> bool:
-    return evidence.exit_code is not None and 0 < evidence.exit_code < FIRST_SIGNAL_EXIT_CODE
+    code = evidence.exit_code
+    return code is not None and (0 < code < FIRST_SIGNAL_EXIT_CODE or code > LAST_SIGNAL_EXIT_CODE)
 
 
 def _verdict(rule: Rule, evidence: Evidence, line: Line | None = None) -> Verdict:

@@ -145,6 +145,9 @@ _ERROR_FILE_CODE = re.compile(r'"errorCode"\s{0,3}:\s{0,3}"?(-?\d{1,5})\b')
 FIRST_SIGNAL_EXIT_CODE = 128
 """Exit codes above it are 128 + the signal that ended the process."""
 
+LAST_SIGNAL_EXIT_CODE = FIRST_SIGNAL_EXIT_CODE + 64
+"""Exit codes above it are a program's own: it ends with -1, which is 255, or with a sum of its errors."""
+
 
 @dataclass(frozen=True)
 class Line:
