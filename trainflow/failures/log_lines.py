@@ -28,7 +28,7 @@ _FRAME = re.compile(r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \
 done."""
 
 _RANK_PREFIX = re.compile(
-    r"^(?:\[[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
+    r"^(?:\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
     r"|\s{0,4}\d{1,5}: )+"
 )
 """What torchrun, mpirun, Ray or srun put before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`,
