@@ -73,6 +73,9 @@ _QUALIFIED = re.compile(r"^(?:[a-z_]\w{0,80}\.){1,12}[A-Z]\w{0,80}(?::\s|:?$)")
 _HANDLING = "During handling of the above exception, another exception occurred"
 """Python's line between an exception that the program handled and the one that ended it."""
 
+_IGNORED = "Exception ignored in"
+"""Python's line before an exception that did not end the program: in a finalizer, for example."""
+
 _CAUSE = "The above exception was the direct cause of the following exception"
 """Python's line between an exception and the one that was raised from it."""
 
@@ -80,7 +83,7 @@ _WEAK = re.compile(
     r"^(?:\[?[iw]\d{3,4}[ \]:]|[\W\d]{0,40}\[?[iw] (?!error)\S{1,60}\.cpp)"
     r"|\b\w{1,40}warning: "
     r"|\bretrying\b|\bwill retry\b|\bretry (?:in|after)\b|\bretry \d|\battempt \d{1,4} ?(?:/|of) ?\d"
-    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\bdeprecated\b|\brecovered\b|\bskipp(?:ing|ed)\b"
+    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\b(?:is|are|was|been) deprecated\b|\bdeprecated\b.{0,80}\b(?:use|will|since)\b|\brecovered\b|\bskipp(?:ing|ed)\b"
 )
 """Levels and words of lines after which a program goes on."""
 
@@ -195,6 +198,7 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     message = _Message()
     exceptions: dict[str, str] = {}
     wrapped: dict[str, str] = {}
+    is_ignored = False
     for text in _single_lines(texts):
         if _HANDLING in text:
             _mark_last_exception(found, handled)
@@ -217,7 +221,10 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         prefix = text[: len(text) - len(bare)]
         if _HANDLING in text or _CAUSE in text:
             wrapped[prefix] = exceptions.get(prefix, "")
+        is_ignored = is_ignored or _IGNORED in text
         line = _line(bare)
+        if is_ignored and line.exception:
+            line, is_ignored = replace(line, exception="", weak=True), False
         line = replace(line, last_words=message.includes(line, prefix=prefix))
         if line.exception:
             exceptions[prefix] = line.searched
