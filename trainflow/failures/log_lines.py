@@ -23,9 +23,11 @@ MAX_LINE_LENGTH = 1200
 MAX_CHARACTERS = 200_000
 """Characters that are judged in all, the last ones: 0.6 s of text in which many expressions begin to match."""
 
-_FRAME = re.compile(r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \d|frame #\d|at [\w.$]{1,200}\(|[│╭╰]|-{2,8}> \d)')
-"""A frame of a traceback, of Rich's and IPython's too. The lines of source code below it say what the program would have
-done."""
+_FRAME = re.compile(
+    r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \d|frame #\d|at [\w.$]{1,200}\(|[│╭╰]|-{2,8}> \d)'
+)
+"""A frame of a traceback, of Rich's and IPython's too. The lines of source code below it say what the program would
+have done."""
 
 _RANK_PREFIX = re.compile(
     r"^(?:\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
@@ -44,7 +46,8 @@ _ESCAPE = re.compile(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
 """A colour or a movement of the cursor on a terminal."""
 
 _LOGGER_PREFIX = re.compile(
-    r"^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z?\]?[ :-]{0,3})?(?:[\w.]{1,60} - )?\[?(?:INFO|DEBUG|info|debug)\]?[ :-]{1,3}"
+    r"^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z?\]?[ :-]{0,3})?(?:[\w.]{1,60} - )?"
+    r"\[?(?:INFO|DEBUG|info|debug)\]?[ :-]{1,3}"
 )
 """What a logger puts before the lines of a process that it relays."""
 
@@ -83,7 +86,8 @@ _WEAK = re.compile(
     r"^(?:\[?[iw]\d{3,4}[ \]:]|[\W\d]{0,40}\[?[iw] (?!error)\S{1,60}\.cpp)"
     r"|\b\w{1,40}warning: "
     r"|\bretrying\b|\bwill retry\b|\bretry (?:in|after)\b|\bretry \d|\battempt \d{1,4} ?(?:/|of) ?\d"
-    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\b(?:is|are|was|been) deprecated\b|\bdeprecated\b.{0,80}\b(?:use|will|since)\b|\brecovered\b|\bskipp(?:ing|ed)\b"
+    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\brecovered\b|\bskipp(?:ing|ed)\b"
+    r"|\b(?:is|are|was|been) deprecated\b|\bdeprecated\b.{0,80}\b(?:use|will|since)\b"
 )
 """Levels and words of lines after which a program goes on."""
 
@@ -326,7 +330,9 @@ def _record_lines(text: str) -> list[str]:
     if level is None or said is None:
         return [text]
     first, *more = said.splitlines() or [""]
-    details = [record[key] for key in ("exc_info", "exception", "traceback", "stack") if isinstance(record.get(key), str)]
+    details = [
+        record[key] for key in ("exc_info", "exception", "traceback", "stack") if isinstance(record.get(key), str)
+    ]
     return [f"{level}: {first}", *more, *(line for detail in details for line in detail.splitlines())]
 
 
