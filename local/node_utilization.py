@@ -16,7 +16,7 @@ import psutil
 from kubetwin.client import ApiUnreachable, RequestRefused
 
 from local.loop import Loop
-from trainflow.client.observe.utilization import CLUSTER, CPU_METRIC, INSTANCE, NAMESPACE, NODE
+from trainflow.container_insights import CLUSTER, CPU_METRIC, INSTANCE, NAMESPACE, NODE
 
 PUBLISH_SECONDS = 5.0
 """Time between two values of a node."""

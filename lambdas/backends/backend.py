@@ -14,6 +14,7 @@ from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
+from trainflow.record.placement import Placement
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,10 @@ class Backend(Protocol):
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Names of a few pods of the run whose last lines should be kept: those of rank 0 and failed ones."""
+
+    def placement(self, run_id: str) -> Placement | None:
+        """Nodes and time of the run's newest training job, with one call; None if its pods are gone, or if the nodes
+        are not the cluster's."""
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete every job of the run; returns their names."""

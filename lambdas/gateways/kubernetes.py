@@ -45,10 +45,12 @@ from trainflow.models.kubernetes_names import (
     REPLACED_ANNOTATION,
     RUN_LABEL,
     SPEC_HASH_ANNOTATION,
+    STAGE_LABEL,
 )
 from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobRef
+from trainflow.models.run import JobRef, Stage
 from trainflow.models.training_nodes import Claim, Grants, Node
+from trainflow.record.pods import PodView, pod_view
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
@@ -171,6 +173,10 @@ class KubernetesCluster:
             labels = {RUN_LABEL: run_id, BACKEND_LABEL: backend.name, **backend.rank0}
             names += [str(pod["metadata"]["name"]) for pod in self._pods(_selector(labels), limit=MAX_PODS_TO_DIAGNOSE)]
         return list(dict.fromkeys(names))
+
+    def pods_of_stage(self, run_id: str, stage: Stage) -> list[PodView]:
+        """Pods of the run's jobs of a stage."""
+        return [pod_view(pod) for pod in self._pods(_selector({RUN_LABEL: run_id, STAGE_LABEL: stage.value}))]
 
     def elastic_jobs(self, run_id: str) -> list[str]:
         """Names of the run's elastic jobs. One call per kind of job."""

@@ -1,4 +1,4 @@
-"""Amazon CloudWatch: publishes data points."""
+"""Amazon CloudWatch: publishes data points, and reads how busy nodes were."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
+from trainflow.container_insights import read_mean_utilization
 from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
+from trainflow.models.run_record import NodesBusy
+from trainflow.record.placement import Placement
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""
@@ -38,6 +41,18 @@ def publish(data: Iterable[Datum], *, deployment: str) -> int:
                 raise
             refused += len(chunk)
     return refused
+
+
+def nodes_busy(cluster: str, placement: Placement) -> NodesBusy | None:
+    """How busy the nodes of a training were, as far as CloudWatch shows it by now."""
+    with translated("cloudwatch:GetMetricData"):
+        return read_mean_utilization(
+            client("cloudwatch"),
+            cluster=cluster,
+            nodes=placement.nodes,
+            start=placement.started_at,
+            end=placement.ended_at,
+        )
 
 
 def _chunks(data: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]]:

@@ -74,7 +74,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         return _answer(run_id, NOTHING)
     release_caches(run_id)
     ended = row.model_copy(update={"status": detail.status})
-    released = NOTHING if ended.needs_nodes else _release(row)
+    released = _keep(row) if ended.needs_nodes else _release(row)
     if _has_ended_by_itself(row, detail, table):
         if row.status is RunStatus.RUNNING:
             _note_end(table, row, detail)
@@ -185,6 +185,12 @@ def _announce(record: RunRecord, detail: Detail) -> None:
 
 def _release(row: RunRow) -> Released:
     return release_run(backends.connect(row.backend), row.run_id, [row.instance_type, *row.fallback])
+
+
+def _keep(row: RunRow) -> Released:
+    """Leave pods and nodes to the person who looks at them; the record says where they are."""
+    recording.keep_placement(lambda: backends.connect(row.backend), row.run_id)
+    return NOTHING
 
 
 def _notify(table: RunTable, row: RunRow, detail: Detail, *, recorded: bool) -> None:

@@ -6,14 +6,21 @@ steps, so writing it again gives the same record, or a more complete one once th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
-from lambdas.gateways import executions, objects
+from botocore.exceptions import ClientError
+
+from lambdas.backends.backend import Backend
+from lambdas.gateways import executions, metrics, objects
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
-from trainflow.models.environment import ArtifactEnvironment, RunTableEnvironment
+from lambdas.handlers.task import logger
+from trainflow.errors import ServiceUnavailable
+from trainflow.models.environment import ArtifactEnvironment, ClusterEnvironment, RunTableEnvironment
 from trainflow.models.run import run_id_for
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
+from trainflow.models.run_record import NodesBusy, RunError, RunRecord, RunStatus
 from trainflow.record.build import build_record
 from trainflow.record.history import child_arns
 from trainflow.record.steps import FILE_NAME, KeptSteps, kept_steps_from_json
@@ -40,6 +47,18 @@ def keep(run_id: str, kept: KeptSteps) -> None:
     objects.write(environment.artifact_bucket, environment.key_of(run_id, FILE_NAME), kept.to_json())
 
 
+def keep_placement(connect: Callable[[], Backend], run_id: str) -> None:
+    """Store where the training was, before its pods are deleted. Never raises.
+
+    A run does not need it, and no error may keep its nodes.
+    """
+    try:
+        if (placement := connect().placement(run_id)) is not None:
+            keep(run_id, replace(kept_steps(run_id), placement=placement))
+    except Exception:  # noqa: BLE001
+        logger.exception("the nodes of the training could not be kept")
+
+
 def write_record(
     run_id: str, execution_arn: str, *, status: RunStatus, error: RunError | None, ended_at: datetime | None = None
 ) -> RunRecord:
@@ -63,6 +82,7 @@ def write_record(
         status=status,
         error=error,
     )
+    record = record.model_copy(update={"nodes_busy": _nodes_busy(kept)})
     report = render_report(record, kept.steps, folder=environment.url_of(run_id))
     for name, text, content_type in (
         ("report.html", report, "text/html; charset=utf-8"),
@@ -70,6 +90,17 @@ def write_record(
     ):
         objects.write(environment.artifact_bucket, environment.key_of(run_id, name), text, content_type=content_type)
     return record
+
+
+def _nodes_busy(kept: KeptSteps) -> NodesBusy | None:
+    """How busy the nodes of the training were. A record is written without it where CloudWatch does not answer."""
+    if kept.placement is None:
+        return None
+    try:
+        return metrics.nodes_busy(read(ClusterEnvironment).cluster_name, kept.placement)
+    except (ServiceUnavailable, ClientError) as error:
+        logger.warning("how busy the nodes were could not be read", extra={"reason": str(error)})
+        return None
 
 
 def own_run_id(execution_name: str, execution_arn: str) -> str | None:

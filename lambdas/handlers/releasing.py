@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lambdas.backends.backend import Backend
 from lambdas.gateways.compile_caches import CompileCaches
+from lambdas.handlers import recording
 from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
 from trainflow.models.environment import CacheEnvironment
@@ -23,6 +24,7 @@ class Released:
 def release_run(backend: Backend, run_id: str, instance_types: Iterable[str]) -> Released:
     """Delete a run's jobs, services and claim, and release its nodes of these types. Safe to repeat."""
     keep_last_lines(backend, run_id)
+    recording.keep_placement(lambda: backend, run_id)
     jobs = backend.cancel(run_id)
     return Released(jobs, release_nodes(backend, instance_types))
 

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
-from lambdas.handlers import backends
+from lambdas.handlers import backends, recording
 from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
 from lambdas.handlers.publishing import publish_last_lines
@@ -64,6 +64,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     compute = event.run.spec.compute
     backend = backends.connect(compute.backend)
     keep_last_lines(backend, event.run.run_id)
+    recording.keep_placement(lambda: backend, event.run.run_id)
     steps = _trained_steps(backend, event.trained)
     jobs: list[str] = []
     progress = publish_last_lines(

@@ -75,7 +75,8 @@ class SharedGrants:
         return self.use_caches("dynamodb:Scan", "dynamodb:DeleteItem")
 
     def write_records(self) -> list[Grant | iam.ManagedPolicy]:
-        """Read the history of an execution and of its watch windows, and the kept steps; write the record."""
+        """Read the history of an execution and of its watch windows, the kept steps, and how busy nodes were; write
+        the record."""
         stack, name = self._resources.stack, self._resources.configuration.name
         return [
             allow(
@@ -83,6 +84,7 @@ class SharedGrants:
                 on=[executions_of(stack, f"{name}-training"), executions_of(stack, f"{name}-watch-job")],
                 pattern_because=Reason.RUNS_CHOOSE,
             ),
+            self.policies.read_metrics,
             *self.keep_steps(),
         ]
 

@@ -150,6 +150,9 @@ class SharedPolicies(Construct):
             "PublishMetrics",
             allow("cloudwatch:PutMetricData", on="*", when={"StringEquals": {"cloudwatch:namespace": NAMESPACE}}),
         )
+        self.read_metrics = policy(
+            self, "ReadMetrics", allow("cloudwatch:ListMetrics", "cloudwatch:GetMetricData", on="*")
+        )
         self.examine = policy(
             self,
             "Examine",

@@ -142,6 +142,11 @@ def test_who_may_read_what_runs_did() -> None:
     assert read == {"blue-training:*", "blue-watch-job:*"}
 
 
+def test_who_may_read_metrics_of_nodes() -> None:
+    for action in ("cloudwatch:ListMetrics", "cloudwatch:GetMetricData"):
+        assert deployed().who_may(action) == {"WriteRecord", "CleanUp"}
+
+
 def test_who_may_read_and_write_objects_and_which() -> None:
     may = {
         (who, action, arn.split("/", 1)[-1])
@@ -266,6 +271,7 @@ def test_nothing_is_allowed_on_everything_but_what_has_no_resource() -> None:
     # What each of these is for, and why IAM cannot narrow it, stands in stacks/orchestration/permissions.py.
     allowed = ("xray:", "cloudwatch:PutMetricData", "ec2:", "logs:", "servicequotas:Get", "cloudwatch:GetMetric")
     allowed += ("autoscaling:DescribeScalingActivities", "autoscaling:DescribeAutoScalingGroups")
+    allowed += ("cloudwatch:ListMetrics",)
     for who, action, arn, _ in deployed().grants():
         if arn == "*":
             assert action.startswith(allowed), (who, action)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trainflow.models.run_error import RunError
 from trainflow.models.run_status import RunStatus
 from trainflow.models.total_steps import total_steps
+from trainflow.protocol.metric_aliases import SEQUENCES
 
 if TYPE_CHECKING:  # the status of a run that has ended needs neither what observes one nor a pydantic model
     from trainflow.client.observe.snapshot import RunSnapshot
@@ -52,7 +53,10 @@ class RunDetails:
     loss: float | None = None
     """Loss of that step; it may be NaN or infinite."""
     throughput: float | None = None
-    """Sequences per second over all ranks, median of the latest steps; None where the program does not say it."""
+    """Sequences or samples per second over all ranks, median of the latest steps; None where the program does not say
+    it."""
+    throughput_of: str = SEQUENCES
+    """What the throughput counts: `sequences` or `samples`."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Newest value of each further figure that the program reports, under its own name."""
     seconds_left: float | None = None
@@ -86,6 +90,7 @@ def details_of_snapshot(snapshot: RunSnapshot) -> RunDetails:
         total_steps=snapshot.total_steps,
         loss=last.loss if last else None,
         throughput=snapshot.sequences_per_second,
+        throughput_of=last.throughput_of if last else SEQUENCES,
         metrics=last.metrics if last else {},
         seconds_left=snapshot.seconds_left,
         cost_usd=snapshot.cost.usd if snapshot.cost else None,
@@ -123,8 +128,9 @@ def details_of_document(record: Mapping[str, Any]) -> RunDetails:
         ended_at=datetime.fromisoformat(ended_at) if ended_at is not None else None,
         step=last_step if last_step is not None else training.get("steps"),
         total_steps=total_steps(record["spec"], None),
-        loss=training.get("last_loss"),
+        loss=float(loss) if (loss := training.get("last_loss")) is not None else None,  # NaN is a word in JSON
         throughput=training.get("sequences_per_second"),
+        throughput_of=training.get("throughput_of") or SEQUENCES,
         metrics=training.get("last_metrics") or {},
         cost_usd=(record.get("cost") or {}).get("usd"),
         pods=[

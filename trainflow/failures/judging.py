@@ -9,6 +9,7 @@ from enum import IntEnum, auto
 
 from trainflow.failures.log_lines import (
     FIRST_SIGNAL_EXIT_CODE,
+    LAST_SIGNAL_EXIT_CODE,
     Line,
     error_file_lines,
     evidence_lines,
@@ -117,7 +118,7 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     """The verdicts by each kind of evidence, the strongest first; each is sought only if none before it was found."""
     yield Strength.CONDITION, _by_condition(table, evidence)
     lines = evidence_lines(_all_lines(evidence))
-    strong, weak = [line for line in lines if not line.weak], [line for line in lines if line.weak]
+    strong = [line for line in lines if not line.weak]
     yield Strength.NAMED, _by_name(table, evidence, lines)
     yield Strength.CAUSE, _by_rules(table, Kind.CAUSE, evidence, strong)
     yield Strength.EXCEPTION, _by_exception(table, evidence, strong)
@@ -131,7 +132,7 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     yield Strength.PASSING, _by_uncaught_exception(table, evidence, strong)
     yield Strength.PASSING, _by_last_error(table, evidence, lines)
     for kind in LOG_KINDS:
-        yield Strength.WEAK, _by_lines(table, kind, evidence, weak)
+        yield Strength.WEAK, _by_weak_lines(table, kind, evidence, lines)
     yield Strength.UNKNOWN, _by_default(table, evidence)
 
 
@@ -205,6 +206,19 @@ def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line
     return _first(evidence, table.of_kind(kind), lines)
 
 
+def _by_weak_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
+    """The verdict by the lines after which a program usually goes on.
+
+    A program that ended by itself and said more after such a line did go on: no restart follows from it.
+    """
+    verdict = _by_lines(table, kind, evidence, [line for line in lines if line.weak])
+    if verdict is None or not (verdict.restart and _ended_by_itself(evidence)):
+        return verdict
+    own = [line for line in lines if not line.from_launcher]
+    last = next((number for number, line in enumerate(reversed(own)) if not line.weak), len(own))
+    return _by_lines(table, kind, evidence, own[len(own) - last :])
+
+
 def _first(evidence: Evidence, rules: Iterable[Rule], lines: Sequence[Line]) -> Verdict | None:
     for rule in rules:
         if line := next((line for line in lines if _finds(rule, line)), None):
@@ -227,6 +241,10 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
     for line in uncaused:
         for rule in causes if _is_explained(table, line) else rules:
             if line.exception in rule.exceptions:
+                return _verdict(rule, evidence, line)
+    for line in uncaused:
+        for rule in causes if line.ends_program else []:
+            if any(expression.search(line.exception) for expression in rule.exception_named):
                 return _verdict(rule, evidence, line)
     for line in uncaused:
         for rule in [] if _is_explained(table, line) else rules:
@@ -301,12 +319,13 @@ def _by_default(table: Table, evidence: Evidence) -> Verdict:
 
 
 def _ended_by_itself(evidence: Evidence) -> bool:
-    return evidence.exit_code is not None and 0 < evidence.exit_code < FIRST_SIGNAL_EXIT_CODE
+    code = evidence.exit_code
+    return code is not None and (0 < code < FIRST_SIGNAL_EXIT_CODE or code > LAST_SIGNAL_EXIT_CODE)
 
 
 def _verdict(rule: Rule, evidence: Evidence, line: Line | None = None) -> Verdict:
     return Verdict(
-        error=rule.error_at(has_steps=evidence.has_steps),
+        error=rule.error_at(has_steps=evidence.has_steps, line=line.searched if line else ""),
         rule=rule.name,
         quotation=line.text[:MAX_QUOTATION] if line else "",
         advice=rule.advice,

@@ -5,6 +5,7 @@ Every function takes any text: a program may print whatever it likes.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -22,14 +23,47 @@ MAX_LINE_LENGTH = 1200
 MAX_CHARACTERS = 200_000
 """Characters that are judged in all, the last ones: 0.6 s of text in which many expressions begin to match."""
 
-_FRAME = re.compile(r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \d|frame #\d|at [\w.$]{1,200}\()')
-"""A frame of a traceback. The line of source code below it says what the program would have done."""
+_FRAME = re.compile(
+    r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \d|frame #\d|at [\w.$]{1,200}\(|[│╭╰]|-{2,8}> \d)'
+)
+"""A frame of a traceback, of Rich's and IPython's too. The lines of source code below it say what the program would
+have done."""
 
-_RANK_PREFIX = re.compile(r"^(?:\[[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?)+")
-"""What torchrun or mpirun put before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`."""
+_RANK_PREFIX = re.compile(
+    r"^(?:\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
+    r"|\s{0,4}\d{1,5}: )+"
+)
+"""What torchrun, mpirun, Ray or srun put before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`,
+`(RayTrainWorker pid=4412, ip=10.0.3.4) `, `3: `."""
 
-_EXCEPTION = re.compile(r"^(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z_]\w{0,80})(?::\s|:?$)")
-"""Last line of a Python traceback."""
+_CONTAINER_PREFIX = re.compile(
+    r"^(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?|\[pod/[^\]]{1,200}\] "
+    r"|[\w.-]{0,80}\d[\w.-]{0,80}\s{1,20}\| |\s{1,12}\| )"
+)
+"""What containerd, kubectl, docker compose or a group of exceptions put before a line."""
+
+_ESCAPE = re.compile(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
+"""A colour or a movement of the cursor on a terminal."""
+
+_LOGGER_PREFIX = re.compile(
+    r"^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z?\]?[ :-]{0,3})?(?:[\w.]{1,60} - )?"
+    r"\[?(?:INFO|DEBUG|info|debug)\]?[ :-]{1,3}"
+)
+"""What a logger puts before the lines of a process that it relays."""
+
+_RELAYED = re.compile(r"^(?:\[\w{0,20}\d\]:\s?)?Traceback \(most recent call last\)")
+"""The line that no program logs for information: a logger before it relays the output of another process."""
+
+MAX_RECORD = 20_000
+"""Characters of a record in JSON that is read: longer ones are text."""
+
+_EXCEPTION = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z_]\w{0,80})(?:\((?P<inner>[A-Z]\w{0,80})\))?(?::\s|:?$)"
+)
+"""Last line of a Python traceback. Ray names what it wraps: `RayTaskError(ValueError): `."""
+
+_WRAPPED = re.compile(r"(?:: Caught (?=\w{1,80} in )|state=finished raised )(?P<type>[A-Z]\w{1,80})")
+"""What a data loader says of the exception of its worker, and tenacity of the last one that it caught."""
 
 _LOGGED_EXCEPTION = re.compile(
     r"[\s\"'\]>|-](?:[A-Za-z_]\w{0,80}\.){0,12}(?P<type>[A-Z]\w{1,80}(?:Error|Exception))(?=:\s|\"?$)"
@@ -42,6 +76,9 @@ _QUALIFIED = re.compile(r"^(?:[a-z_]\w{0,80}\.){1,12}[A-Z]\w{0,80}(?::\s|:?$)")
 _HANDLING = "During handling of the above exception, another exception occurred"
 """Python's line between an exception that the program handled and the one that ended it."""
 
+_IGNORED = "Exception ignored in"
+"""Python's line before an exception that did not end the program: in a finalizer, for example."""
+
 _CAUSE = "The above exception was the direct cause of the following exception"
 """Python's line between an exception and the one that was raised from it."""
 
@@ -49,7 +86,8 @@ _WEAK = re.compile(
     r"^(?:\[?[iw]\d{3,4}[ \]:]|[\W\d]{0,40}\[?[iw] (?!error)\S{1,60}\.cpp)"
     r"|\b\w{1,40}warning: "
     r"|\bretrying\b|\bwill retry\b|\bretry (?:in|after)\b|\bretry \d|\battempt \d{1,4} ?(?:/|of) ?\d"
-    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\bdeprecated\b|\brecovered\b|\bskipp(?:ing|ed)\b"
+    r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\brecovered\b|\bskipp(?:ing|ed)\b"
+    r"|\b(?:is|are|was|been) deprecated\b|\bdeprecated\b.{0,80}\b(?:use|will|since)\b"
 )
 """Levels and words of lines after which a program goes on."""
 
@@ -89,8 +127,10 @@ _ERROR_LEVEL = re.compile(r"\b(?:error|fatal|critical|severe)\b")
 _LAUNCHER = re.compile(
     r"torch/distributed/|torch\.distributed\.|torchelastic|\bsrun:|slurmstepd|mpirun|mpiexec|exitcode|^error_file"
     r"|exits with return code|crashed with exit code"
+    r"|^={5,}$|^-{5,}$|^\S{1,200} failed$|^failures:$|^<no_other_failures>$|^root cause \(|^\[\d{1,5}\]:$"
+    r"|^(?:time|host|rank|exitcode|traceback) {1,6}: |^traceback \(most recent call last\)"
 )
-"""Lines in which a launcher reports on processes."""
+"""Lines in which a launcher reports on processes, and the heading of a traceback: they say nothing of themselves."""
 
 _ENDED_BY_LAUNCHER = re.compile(r"Sending process \d{1,9} closing signal SIG|traceback\s{0,3}: Signal 15 \(SIGTERM\)")
 """What torchrun says of the ranks that it ends itself, because another one failed or it was ended."""
@@ -111,6 +151,9 @@ _ERROR_FILE_CODE = re.compile(r'"errorCode"\s{0,3}:\s{0,3}"?(-?\d{1,5})\b')
 
 FIRST_SIGNAL_EXIT_CODE = 128
 """Exit codes above it are 128 + the signal that ended the process."""
+
+LAST_SIGNAL_EXIT_CODE = FIRST_SIGNAL_EXIT_CODE + 64
+"""Exit codes above it are a program's own: it ends with -1, which is 255, or with a sum of its errors."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +183,7 @@ class Line:
     @property
     def from_launcher(self) -> bool:
         """Whether a launcher reports on processes of its own."""
-        return _LAUNCHER.search(self.searched) is not None
+        return _LAUNCHER.search(self.searched.strip()) is not None
 
     @property
     def ends_program(self) -> bool:
@@ -155,19 +198,22 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     handled: list[str] = []
     steps_before: dict[str, int] = {}
     num_steps = 0
-    below_frame = False
+    frame_indent: int | None = None
     message = _Message()
     exceptions: dict[str, str] = {}
     wrapped: dict[str, str] = {}
+    is_ignored = False
     for text in _single_lines(texts):
         if _HANDLING in text:
             _mark_last_exception(found, handled)
-        if _FRAME.match(text):
-            below_frame = True
-            continue
         bare = _RANK_PREFIX.sub("", text, count=1)
-        is_source = below_frame and bare.startswith("  ")
-        below_frame = False
+        indent = len(bare) - len(bare.lstrip())
+        if _FRAME.match(text):
+            frame_indent = indent
+            continue
+        is_source = frame_indent is not None and indent >= frame_indent + 2
+        if not is_source:
+            frame_indent = None
         if is_source or not bare.strip() or _ENDED_BY_LAUNCHER.search(bare):
             continue
         reports_progress = _reports_progress(text)
@@ -179,7 +225,10 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         prefix = text[: len(text) - len(bare)]
         if _HANDLING in text or _CAUSE in text:
             wrapped[prefix] = exceptions.get(prefix, "")
+        is_ignored = is_ignored or _IGNORED in text
         line = _line(bare)
+        if is_ignored and line.exception:
+            line, is_ignored = replace(line, exception="", weak=True), False
         line = replace(line, last_words=message.includes(line, prefix=prefix))
         if line.exception:
             exceptions[prefix] = line.searched
@@ -253,14 +302,38 @@ def error_file_lines(message: str | None) -> list[str]:
 
 def _single_lines(texts: Iterable[str]) -> Iterable[str]:
     """Lines as a terminal shows them: a progress bar returns the carriage and shares its line with what follows."""
-    single = [part for text in texts for part in text.replace("\r", "\n").split("\n")]
+    single = [part for text in texts for part in text.replace("\r", "\n").split("\n")][-MAX_LINES:]
     kept, room = [], MAX_CHARACTERS
-    for text in reversed(single[-MAX_LINES:]):
-        kept.append(_cut(text))
+    for text in reversed([part for record in single for part in _record_lines(record)]):
+        kept.append(_CONTAINER_PREFIX.sub("", _cut(_ESCAPE.sub("", text) if "\x1b" in text else text)))
         room -= len(kept[-1])
         if room < 0:
             break
-    return kept[::-1]
+    kept.reverse()
+    bare = [_LOGGER_PREFIX.sub("", text) for text in kept]
+    is_relay = any(_RELAYED.match(line) and not _RELAYED.match(text) for line, text in zip(bare, kept, strict=True))
+    return bare if is_relay else kept
+
+
+def _record_lines(text: str) -> list[str]:
+    """The lines of a record in JSON, as loggers and Docker write them; any other line as it is."""
+    if not (text.startswith("{") and text.endswith("}") and len(text) < MAX_RECORD):
+        return [text]
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return [text]
+    if isinstance(log := record.get("log"), str) and "stream" in record:
+        return log.splitlines()
+    level = next((record[key] for key in ("level", "levelname", "severity", "lvl") if key in record), None)
+    said = next((record[key] for key in ("message", "msg", "event") if isinstance(record.get(key), str)), None)
+    if level is None or said is None:
+        return [text]
+    first, *more = said.splitlines() or [""]
+    details = [
+        record[key] for key in ("exc_info", "exception", "traceback", "stack") if isinstance(record.get(key), str)
+    ]
+    return [f"{level}: {first}", *more, *(line for detail in details for line in detail.splitlines())]
 
 
 def _cut(text: str) -> str:
@@ -271,7 +344,9 @@ def _cut(text: str) -> str:
 def _line(bare: str) -> Line:
     searched = bare.lower()
     match = _EXCEPTION.match(bare)
-    exception = match["type"].rpartition(".")[2] if match else ""
+    exception = match["inner"] or match["type"].rpartition(".")[2] if match else ""
+    if exception and (wrapped := _WRAPPED.search(bare)):
+        exception = wrapped["type"]
     if exception.endswith(("Error", "Exception")):
         return Line(bare.strip(), searched, exception)
     weak = _is_weak(searched)

@@ -46,6 +46,8 @@ class Rule:
     error: FailureClass
     error_after_steps: FailureClass
     """The class for a run that has logged a step."""
+    error_by_line: tuple[tuple[re.Pattern[str], FailureClass], ...]
+    """More exact classes, by what else the line says; the first that is found counts."""
     advice: str
     """What to do, where it is more than the class says; empty otherwise."""
     log: tuple[re.Pattern[str], ...]
@@ -56,19 +58,23 @@ class Rule:
     pod_reasons: frozenset[str]
     exit_codes: frozenset[int]
     exceptions: frozenset[str]
+    exception_named: tuple[re.Pattern[str], ...]
+    """What is in the names of exceptions of the rule, in their own spelling."""
     yields: bool
     """Whether an exception that ended the program comes first, if a rule explains it: the line may be about trouble
     that the program overcame."""
     hang: bool
     """Whether a line that `log` finds says of a running job that it hangs."""
 
-    def error_at(self, *, has_steps: bool) -> FailureClass:
+    def error_at(self, *, has_steps: bool, line: str = "") -> FailureClass:
         """The class of a job's failure.
 
         Args:
             has_steps: Whether the run has logged a step.
+            line: The line that decides, in lower case.
         """
-        return self.error_after_steps if has_steps else self.error
+        exact = next((error for expression, error in self.error_by_line if expression.search(line)), None)
+        return exact or (self.error_after_steps if has_steps else self.error)
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ def _rule(row: Mapping[str, Any], classes: Mapping[str, FailureClass]) -> Rule:
         kind=Kind(row["kind"]),
         error=classes[row["class"]],
         error_after_steps=classes[row.get("after_steps", row["class"])],
+        error_by_line=tuple((re.compile(says), classes[name]) for name, says in row.get("by_line", {}).items()),
         advice=row.get("advice", ""),
         log=_compiled(row.get("log", ())),
         message=_compiled(row.get("message", ())),
@@ -115,6 +122,7 @@ def _rule(row: Mapping[str, Any], classes: Mapping[str, FailureClass]) -> Rule:
         pod_reasons=frozenset(row.get("pod_reason", ())),
         exit_codes=frozenset(row.get("exit_codes", ())),
         exceptions=frozenset(row.get("exceptions", ())),
+        exception_named=_compiled(row.get("exception_named", ())),
         yields=row.get("yields", False),
         hang=row.get("hang", False),
     )

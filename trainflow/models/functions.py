@@ -36,6 +36,8 @@ def deployed_name(deployment: str, function: str) -> str:
 
 CLUSTER = (ClusterEnvironment, SlurmEnvironment)
 """Settings of functions that reach what runs the jobs, EKS or Slurm: the run says which of the two it is."""
+NODES = (ClusterEnvironment,)
+"""Settings of functions that read metrics of the cluster's nodes, and do not reach it."""
 METRICS = (DeploymentEnvironment,)
 """Settings of functions that name their deployment: in metrics, and in the event about a run's end."""
 ARTIFACTS = (ArtifactEnvironment,)
@@ -116,7 +118,11 @@ TASKS = (
         timeout_seconds=210,
     ),
     Function(
-        name="WriteRecord", module="write_record", settings=ARTIFACTS + RUNS, timeout_seconds=120, memory_mib=1024
+        name="WriteRecord",
+        module="write_record",
+        settings=ARTIFACTS + RUNS + NODES,
+        timeout_seconds=120,
+        memory_mib=1024,
     ),
     Function(name="Notify", module="notify", settings=NOTIFICATIONS + RUNS),
 )

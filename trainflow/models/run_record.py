@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from math import isfinite
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from trainflow.models.empty import empty_dict, empty_list
 from trainflow.models.run_error import RunError as RunError
 from trainflow.models.run_status import RunStatus as RunStatus
+
+
+def _written(value: float) -> float | str:
+    return value if isfinite(value) else str(value)
+
+
+AnyNumber = Annotated[
+    float,
+    PlainSerializer(_written, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"enum": ["nan", "inf", "-inf"]}]}),
+]
+"""A number that may be NaN or infinite, which are words in JSON. Earlier versions wrote null."""
 
 
 class _Entry(BaseModel):
@@ -155,10 +168,12 @@ class Compilation(_Entry):
 
 class Training(_Entry):
     steps: int
-    first_loss: float | None = None
-    last_loss: float | None = None
+    first_loss: AnyNumber | None = None
+    last_loss: AnyNumber | None = None
     sequences_per_second: float | None = None
     """Median over the logged steps, all ranks together; of a long training over a thousand evenly spaced ones."""
+    throughput_of: str = "sequences"
+    """What `sequences_per_second` counts in truth: `samples` where the program says so."""
     last_metrics: dict[str, float] = Field(default_factory=empty_dict)
     """Newest value of each further figure that the program reported, under its own name."""
     non_finite_steps: int = 0
@@ -220,7 +235,7 @@ class RunRecord(_Entry):
     training: Training | None = None
     metrics_published: MetricsPublished | None = None
     nodes_busy: NodesBusy | None = None
-    """None where nothing was published, or the run was not followed to its end."""
+    """None where Container Insights has published nothing, and for Slurm."""
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
     warnings: list[str] = Field(default_factory=empty_list)

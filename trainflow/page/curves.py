@@ -11,7 +11,9 @@ from operator import attrgetter
 from typing import Any, cast
 
 from trainflow.page.series import Series
+from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, significant
 from trainflow.report.charts import TITLES
 from trainflow.report.scales import smoothed
@@ -57,6 +59,7 @@ class RunCurves:
 
     def __init__(self) -> None:
         self._steps: tuple[StepMetrics, ...] = ()
+        self._counted = SEQUENCES
         self._series: dict[str, Series] = {}
         self._lock = threading.Lock()
         self.version = 0
@@ -64,7 +67,7 @@ class RunCurves:
 
     def titles(self) -> dict[str, str]:
         """Title with its unit of each metric that has a value."""
-        return {name: " ".join(part for part in title_of(name) if part) for name in list(self._series)}
+        return {name: " ".join(part for part in title_of(name, self._counted) if part) for name in list(self._series)}
 
     def update(self, steps: Sequence[StepMetrics]) -> None:
         """Take over the steps that are known now; only those behind the first difference are read.
@@ -91,6 +94,7 @@ class RunCurves:
         for name in dict.fromkeys(name for step in new if step.metrics for name in step.metrics):
             self._extend(name, numbers, [step.metrics.get(name) for step in new])
         self._steps = steps
+        self._counted = throughput_of(steps)
         self.version += 1
 
     def payload(self, window: Window) -> dict[str, Any]:
@@ -98,14 +102,18 @@ class RunCurves:
         with self._lock:
             return {
                 "version": self.version,
-                "metrics": [metric_payload(name, each, window) for name, each in self._series.items() if len(each)],
+                "metrics": [
+                    metric_payload(name, each, window, self._counted)
+                    for name, each in self._series.items()
+                    if len(each)
+                ],
             }
 
     def metric(self, name: str, window: Window) -> dict[str, Any] | None:
         """One curve in a window; None if the run has none of this name."""
         with self._lock:
             series = self._series.get(name)
-            return metric_payload(name, series, window) if series else None
+            return metric_payload(name, series, window, self._counted) if series else None
 
     def not_finite(self) -> list[tuple[str, int]]:
         """Titles of the metrics with values that are not finite, and how many."""
@@ -120,13 +128,13 @@ class RunCurves:
             self._series.setdefault(name, Series()).extend(numbers, cast("Sequence[float]", values))
 
 
-def metric_payload(name: str, series: Series, window: Window) -> dict[str, Any]:
+def metric_payload(name: str, series: Series, window: Window, counted: str = SEQUENCES) -> dict[str, Any]:
     """One curve: `low` and `high` are of each bucket, `mean` is smoothed, `newest` is as it was logged."""
     points = max(2, min(MAX_BUCKETS, window.points))
     buckets = series.buckets(points, first=window.first, last=window.last)
     means = [bucket.mean for bucket in buckets]
     reach = round(len(buckets) * max(0.0, min(MAX_SMOOTHING, window.smoothing)) / 200)
-    title, unit = title_of(name)
+    title, unit = title_of(name, counted)
     odd = [x for x in series.not_finite if window.first <= x <= window.last]
     return {
         "key": name,
@@ -142,8 +150,10 @@ def metric_payload(name: str, series: Series, window: Window) -> dict[str, Any]:
     }
 
 
-def title_of(name: str) -> tuple[str, str]:
-    """Title and unit of a metric."""
+def title_of(name: str, counted: str = SEQUENCES) -> tuple[str, str]:
+    """Title and unit of a metric; `counted` is what the throughput counts."""
+    if name == "throughput":
+        return OWN[name][0], f"{counted}/s"
     if name in OWN:
         return OWN[name]
     return TITLES.get(name, (name, ""))

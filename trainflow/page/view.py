@@ -120,7 +120,7 @@ def figures(
         if step.loss is not None:
             first = snapshot.steps[0].loss
             found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
-        if speed := speed_of(snapshot.sequences_per_second, step.metrics):
+        if speed := speed_of(snapshot.sequences_per_second, step.metrics, step.throughput_of):
             figure, _, unit = speed.partition(" ")
             of = "median of the latest" if snapshot.sequences_per_second is not None else "at the newest step"
             found.append(KeyFigure("Speed", figure, f"{unit}, {of}"))

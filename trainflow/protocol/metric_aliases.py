@@ -26,6 +26,9 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 """Names by meaning, the one that counts first. Each says its unit: a plain `throughput` of an unknown program does not,
 and is kept under its own name."""
 
+SEQUENCES = "sequences"
+"""What a training's throughput counts unless its program says otherwise."""
+
 MEANING = {alias: meaning for meaning, aliases in ALIASES.items() for alias in aliases}
 
 MAX_METRICS = 50
@@ -59,6 +62,13 @@ def by_meaning(values: Mapping[str, object]) -> dict[str, object]:
         if found is not None and found != meaning:
             named[meaning] = named.pop(found)
     return named
+
+
+def counted(values: Mapping[str, object]) -> str:
+    """What the figure counts that `by_meaning` calls `sequences_per_second`: `samples` where the program says so."""
+    lower = {name.lower() for name in values}
+    said = next((alias for alias in ALIASES["sequences_per_second"] if alias in lower), SEQUENCES)
+    return "samples" if "samples" in said else SEQUENCES
 
 
 def number(value: object) -> float | None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from trainflow.protocol.metric_aliases import by_meaning, number, whole
+from trainflow.protocol.metric_aliases import SEQUENCES, by_meaning, counted, number, whole
 
 PREFIX = r"(?:\[[^\]]*\]:\s?)?"
 """What torchrun may put before a line."""
@@ -42,9 +42,12 @@ class StepMetrics:
     learning_rate: float | None
     """Rate that the schedule has come to behind the step, as in the tutorial; the step before took its own with it."""
     throughput: float | None
-    """Sequences per second over all ranks, since the last logged step; None where the unit is another or unknown."""
+    """Sequences or samples per second over all ranks, since the last logged step; None where the unit is another or
+    unknown."""
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Further figures of the step, by the name that the program gives them."""
+    throughput_of: str = SEQUENCES
+    """What the throughput counts: `sequences` or, where the program says so, `samples`."""
 
     def with_metrics(self, metrics: Mapping[str, float]) -> StepMetrics:
         """The step with more figures."""
@@ -98,4 +101,5 @@ def step_metrics(values: Mapping[str, object], *, logged_at: datetime) -> StepMe
         learning_rate=numbers.pop("learning_rate", None),
         throughput=numbers.pop("sequences_per_second", None),
         metrics=numbers,
+        throughput_of=counted(values),
     )

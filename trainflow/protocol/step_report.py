@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainflow.protocol.metric_aliases import LARGEST_STEP, by_meaning, number, whole
+from trainflow.protocol.metric_aliases import LARGEST_STEP, SEQUENCES, by_meaning, counted, number, whole
 from trainflow.protocol.metrics_line import StepMetrics
 
 METRICS = "trainflow_metrics"
@@ -75,6 +75,8 @@ class StepReport:
     """When the step was logged, in seconds since 1970; None for the time at which the line was printed."""
     others: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Further figures, under the names that the program gives them."""
+    throughput_of: str = SEQUENCES
+    """What `sequences_per_second` counts in truth: `samples` where the program says so."""
 
     def as_step(self, printed_at: datetime) -> StepMetrics:
         """The step of a program that prints reports alone.
@@ -95,6 +97,7 @@ class StepReport:
             learning_rate=self.learning_rate,
             throughput=self.sequences_per_second,
             metrics={**own, **self.others},
+            throughput_of=self.throughput_of,
         )
 
     def time(self, printed_at: datetime) -> datetime:
@@ -127,7 +130,9 @@ def report_line(report: StepReport, losses: Mapping[str, float] | None = None) -
         report: The report. Numbers are rounded; what is not finite is left out.
         losses: Losses that the step's is the sum of, by name.
     """
-    own = {name: value for name, value in vars(report).items() if name != "others"}
+    own = {name: value for name, value in vars(report).items() if name not in ("others", "throughput_of")}
+    if report.throughput_of != SEQUENCES:
+        own[f"{report.throughput_of}_per_second"] = own.pop("sequences_per_second")
     return json.dumps({METRICS: _known({**(losses or {}), **report.others, **own})})
 
 
@@ -137,7 +142,8 @@ def parse_report_line(line: str) -> StepReport | None:
     if begin < 0:
         return None
     try:
-        said = by_meaning(json.loads(line[begin:])[METRICS])
+        figures = json.loads(line[begin:])[METRICS]
+        said = by_meaning(figures)
         step = whole(said.pop("step", None)) if isinstance(said.get("step"), int | float) else None
         known: dict[str, Any] = {name: read(said.pop(name, None)) for name, read in _READERS.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -146,7 +152,7 @@ def parse_report_line(line: str) -> StepReport | None:
         return None
     numbers = {name: number(value) for name, value in said.items()}
     others = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
-    return StepReport(step=step, **known, others=others)
+    return StepReport(step=step, **known, others=others, throughput_of=counted(figures))
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +196,7 @@ def _text(value: object) -> str | None:
 _READERS = {
     each.name: {"epoch": _epoch, "loss": _loss, "mfu_peak": _text}.get(each.name, _number)
     for each in fields(StepReport)
-    if each.name not in ("step", "others")
+    if each.name not in ("step", "others", "throughput_of")
 }
 
 _FIGURES = frozenset(_READERS) - _OF_STEPS

@@ -16,8 +16,10 @@ from typing import Any
 
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport
+from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
+from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 
 FILE_NAME = "steps.json"
@@ -51,6 +53,8 @@ class KeptSteps:
     """Position up to which steps have been published to CloudWatch."""
     checkpoints: tuple[CheckpointReport, ...] = ()
     """The newest checkpoints, in the order of writing."""
+    placement: Placement | None = None
+    """Where the training was; None until its pods are about to be deleted, and on Slurm."""
 
     @property
     def sequences_per_second(self) -> float | None:
@@ -86,6 +90,7 @@ class KeptSteps:
             every=every,
             progress=progress,
             checkpoints=newest_checkpoints([*self.checkpoints, *checkpoints]),
+            placement=self.placement,
         )
 
     def to_json(self) -> str:
@@ -97,12 +102,19 @@ class KeptSteps:
         ]
         document = {
             "every": self.every,
+            "throughput_of": throughput_of(self.steps),
             "progress": self.progress.model_dump(mode="json"),
             "checkpoints": [[saved.step, _written(saved.saved_at), saved.num_bytes] for saved in self.checkpoints],
+            "placement": self.placement and [list(self.placement.nodes), *_times(self.placement)],
             "columns": [*COLUMNS, *(f"{METRIC}{name}" for name in names)],
             "steps": [[_written(value) for value in row] for row in rows],
         }
         return json.dumps(document, allow_nan=False)
+
+
+def throughput_of(steps: Sequence[StepMetrics]) -> str:
+    """What the throughput of a training counts, as its newest step says."""
+    return steps[-1].throughput_of if steps else SEQUENCES
 
 
 def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
@@ -142,14 +154,32 @@ def non_finite_steps(steps: Sequence[StepMetrics]) -> list[int]:
 def kept_steps_from_json(text: str | bytes) -> KeptSteps:
     """Read the content that `to_json` wrote."""
     document = json.loads(text)
+    counted = document.get("throughput_of", SEQUENCES)  # documents of earlier versions do not say it
     return KeptSteps(
-        steps=tuple(_step(dict(zip(document["columns"], row, strict=True))) for row in document["steps"]),
+        steps=tuple(_step(dict(zip(document["columns"], row, strict=True)), counted) for row in document["steps"]),
         every=document["every"],
         progress=MetricsCursor.model_validate(document["progress"]),
         checkpoints=tuple(
             CheckpointReport(step=step, saved_at=datetime.fromtimestamp(saved_at, UTC), num_bytes=num_bytes)
             for step, saved_at, num_bytes in document.get("checkpoints", ())
         ),
+        placement=_placement(document.get("placement")),
+    )
+
+
+def _times(placement: Placement) -> list[float]:
+    return [placement.started_at.timestamp(), placement.ended_at.timestamp()]
+
+
+def _placement(row: Sequence[Any] | None) -> Placement | None:
+    """None also in documents of earlier versions."""
+    if row is None:
+        return None
+    nodes, started_at, ended_at = row
+    return Placement(
+        nodes=tuple(nodes),
+        started_at=datetime.fromtimestamp(started_at, UTC),
+        ended_at=datetime.fromtimestamp(ended_at, UTC),
     )
 
 
@@ -167,7 +197,7 @@ def _written(value: Any) -> Any:
             return value
 
 
-def _step(row: dict[str, Any]) -> StepMetrics:
+def _step(row: dict[str, Any], counted: str) -> StepMetrics:
     numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
     logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
     metrics = {
@@ -175,7 +205,14 @@ def _step(row: dict[str, Any]) -> StepMetrics:
         for name, value in row.items()
         if name.startswith(METRIC) and value is not None
     }
-    return StepMetrics(logged_at=logged_at, epoch=row["epoch"], step=row["step"], **numbers, metrics=metrics)
+    return StepMetrics(
+        logged_at=logged_at,
+        epoch=row["epoch"],
+        step=row["step"],
+        **numbers,
+        metrics=metrics,
+        throughput_of=counted,
+    )
 
 
 def _number(value: Any) -> float | None:

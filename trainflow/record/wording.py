@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 
+from trainflow.protocol.metric_aliases import SEQUENCES
+
 MINUTE, HOUR, DAY = 60, 3600, 86400
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -51,16 +53,17 @@ _SPEED = re.compile(
 )
 
 
-def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float]) -> str:
+def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float], counted: str = SEQUENCES) -> str:
     """The speed of a training in the unit in which its program says it; empty if it does not.
 
     Args:
         sequences_per_second: Over all ranks.
         metrics: Further figures by the program's own names, such as `images_per_second` or
             `tokens_per_second_per_device`.
+        counted: What `sequences_per_second` counts: `sequences` or `samples`.
     """
     if sequences_per_second is not None:
-        return f"{rate(sequences_per_second)} sequences/s"
+        return f"{rate(sequences_per_second)} {counted}/s"
     said = [(found, value) for name, value in metrics.items() if (found := _SPEED.fullmatch(name.lower()))]
     if not said:
         return ""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from trainflow.models.run_record import Restart, SavedCheckpoint
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, number, significant
 from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
 
@@ -108,7 +109,16 @@ def charts(
     names = list(dict.fromkeys(name for step in steps for name in step.metrics))[:MAX_OWN_CHARTS]
     drawn = (
         _chart("loss", "Loss", "", losses, _loss_format(losses), [*saved, *restarted], smooth=True),
-        _chart("throughput", "Throughput", "sequences/s", speeds, _short, restarted, smooth=True, from_zero=True),
+        _chart(
+            "throughput",
+            "Throughput",
+            f"{throughput_of(steps)}/s",
+            speeds,
+            _short,
+            restarted,
+            smooth=True,
+            from_zero=True,
+        ),
         _chart("rate", "Learning rate", "", rates, _scientific, restarted, from_zero=True),
         *(
             _chart(f"metric-{place}", *_titled(name), figures, significant, restarted, smooth=name in SMOOTHED)

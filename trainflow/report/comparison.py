@@ -28,7 +28,9 @@ def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
     study = {run.run_id: run for run in scaling([measured(record) for record in records])}
     scaled = [study.get(record.run_id) for record in records]
     losses = [each.last_loss if each else None for each in training]
-    speeds = [speed_of(each.sequences_per_second, each.last_metrics) if each else "" for each in training]
+    speeds = [
+        speed_of(each.sequences_per_second, each.last_metrics, each.throughput_of) if each else "" for each in training
+    ]
     rows = [
         ("status", [STATUS_IN_WORDS[record.status] for record in records]),
         ("nodes", [nodes_of(record) for record in records]),

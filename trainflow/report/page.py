@@ -297,7 +297,7 @@ def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
             figures.append(KeyFigure("Loss", losses, "first → last step"))
         if training.sequences_per_second is not None:
             speed = rate(training.sequences_per_second)
-            figures.append(KeyFigure("Sequences/s", speed, "median, all ranks together"))
+            figures.append(KeyFigure(f"{training.throughput_of.capitalize()}/s", speed, "median, all ranks together"))
         if training.non_finite_steps:
             first = f"first at step {training.first_non_finite_step:,}" if training.first_non_finite_step else ""
             figures.append(KeyFigure("Loss not finite", count(training.non_finite_steps, "step"), first, "bad"))

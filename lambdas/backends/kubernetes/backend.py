@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from lambdas.backends.backend import Examined
@@ -27,11 +27,12 @@ from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.offerings import quota_of
 from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
-from trainflow.models.run import JobRef, Run
+from trainflow.models.run import JobRef, Run, Stage
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.training_nodes import Nodegroup
 from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
+from trainflow.record.placement import Placement, placement_of
 
 
 class KubernetesBackend:
@@ -93,6 +94,10 @@ class KubernetesBackend:
         """Announced pods of rank 0 of elastic jobs, then failed pods and those of index 0."""
         announced = [self._announced(run_id, job) for job in self._cluster.elastic_jobs(run_id)]
         return list(dict.fromkeys([*filter(None, announced), *self._cluster.pods_to_diagnose(run_id)]))
+
+    def placement(self, run_id: str) -> Placement | None:
+        """Nodes and time of the newest training job, as its pods tell."""
+        return placement_of(self._cluster.pods_of_stage(run_id, Stage.TRAINING), now=datetime.now(UTC))
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete the run's jobs of every kind, its services, and its claim on nodes."""

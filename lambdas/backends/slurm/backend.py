@@ -22,6 +22,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
 from trainflow.models.slurm import Submission
+from trainflow.record.placement import Placement
 
 
 class SlurmBackend:
@@ -93,6 +94,10 @@ class SlurmBackend:
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Parts of the run's newest jobs whose last lines are in S3."""
         return self._cluster.pods_to_diagnose(run_id)
+
+    def placement(self, _run_id: str) -> Placement | None:
+        """None: Container Insights knows nothing of Slurm's nodes."""
+        return None
 
     def cancel(self, run_id: str) -> list[str]:
         """Cancel every job of the run that has not ended."""

@@ -98,14 +98,13 @@ class GatewayHandler(QuietHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         caller = self._caller()
         if caller is None and self.server.authenticators is not None:
-            self.answer(
-                401, b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,"message":"Unauthorized"}'
-            )
+            status = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":401,"message":"Unauthorized"}'
+            self.answer(401, status, "application/json")
             return
         try:
             response = self._upstream(body, caller)
         except (HTTPError, OSError) as error:
-            self.answer(503, f"the cluster does not answer: {error}".encode(), "text/plain")
+            self.answer(503, f"the cluster does not answer: {error}".encode())
             return
         try:
             self._relay(response)
@@ -164,17 +163,4 @@ class GatewayHandler(QuietHandler):
             for block in response.stream(CHUNK_BYTES):
                 self.wfile.write(block)
             return
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for block in response.stream(CHUNK_BYTES):
-            self.wfile.write(b"%x\r\n%b\r\n" % (len(block), block))
-            self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
-
-    def answer(self, status: int, body: bytes, content_type: str = "application/json") -> None:
-        """Answer in place of the cluster."""
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.send_chunks(response.stream(CHUNK_BYTES))

@@ -6,6 +6,7 @@ import contextlib
 import ssl
 import tempfile
 import threading
+from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -74,6 +75,22 @@ class QuietHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = 60
     disable_nagle_algorithm = True  # a head and a short body are two packets: the second would wait for 40 ms
+
+    def answer(self, status: int, body: bytes, content_type: str = "text/plain") -> None:
+        """Answer with a whole body."""
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def send_chunks(self, blocks: Iterable[bytes]) -> None:
+        """End the headers, and send a body as it comes."""
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for block in filter(None, blocks):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(block), block))
+        self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Keep quiet about requests."""

@@ -85,9 +85,8 @@ class _Handler(GatewayHandler):
         else:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": _REASONS[trouble]}
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.answer(
-                int(trouble), json.dumps({**status, "code": int(trouble), "message": _REASONS[trouble]}).encode()
-            )
+            body = json.dumps({**status, "code": int(trouble), "message": _REASONS[trouble]}).encode()
+            self.answer(int(trouble), body, "application/json")
 
     def end_headers(self) -> None:
         """End a connection with its answer: the next one shakes hands anew, with the certificate of then."""

@@ -11,9 +11,12 @@ import pytest
 
 from tests.unit.cli.recorded_runs import recorded
 from trainflow.models.run import MetricsCursor
-from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.protocol.step_report import StepReport
+from trainflow.page.curves import RunCurves, Window
+from trainflow.protocol.metrics_line import StepMetrics, step_metrics
+from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
+from trainflow.record.wording import speed_of
+from trainflow.report import render_report
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -92,3 +95,27 @@ def test_the_record_says_that_nothing_was_found() -> None:
     (warning,) = record.warnings
     assert "first 200" in warning
     assert run.record().warnings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [("samples/s", "samples"), ("train/samples_per_second", "samples"), ("sequences_per_second", "sequences")],
+)
+def test_the_speed_has_the_unit_of_the_program(name: str, unit: str) -> None:
+    logged = [step_metrics({"step": number, "loss": 2.0, name: 120.5}, logged_at=START) for number in (1, 2)]
+    kept = kept_steps_from_json(kept_steps_of([step for step in logged if step is not None]).to_json())
+    record = recorded("succeeded").record(kept=kept)
+    page = render_report(record, kept.steps)
+    assert record.training is not None
+    assert speed_of(record.training.sequences_per_second, {}, record.training.throughput_of) == f"120.5 {unit}/s"
+    assert f"{unit.capitalize()}/s" in page
+    other = {"samples": "sequences", "sequences": "samples"}[unit]
+    assert f"{other.capitalize()}/s" not in page
+    curves = RunCurves()
+    curves.update(kept.steps)
+    throughput = curves.metric("throughput", Window())
+    assert throughput is not None
+    assert throughput["unit"] == f"{unit}/s"
+    report = parse_report_line(report_line(StepReport(step=1, sequences_per_second=3.0, throughput_of=unit)))
+    assert report is not None
+    assert (report.sequences_per_second, report.as_step(START).throughput_of) == (3.0, unit)

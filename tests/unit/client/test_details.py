@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainflow.cli.operate.shown import details_text, list_text, table
-from trainflow.client.details import PodDetails, RunDetails
+from trainflow.client.details import PodDetails, RunDetails, details_of_document, details_of_record
 from trainflow.client.place import RunSummary
 from trainflow.client.pod_logs import parse_since
-from trainflow.models.run_record import RunError, RunStatus
+from trainflow.models.run_record import RunError, RunRecord, RunStatus, Training
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -35,6 +37,7 @@ def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
         "total_steps": None,
         "loss": "nan",
         "throughput": None,
+        "throughput_of": "sequences",
         "metrics": {"a": "inf"},
         "seconds_left": None,
         "cost_usd": None,
@@ -43,6 +46,31 @@ def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
         "warnings": [],
         "trouble": None,
     }
+
+
+@pytest.mark.parametrize(("last", "word"), [(math.nan, "nan"), (math.inf, "inf"), (-math.inf, "-inf")])
+def test_an_ended_run_says_that_its_loss_is_no_number_as_a_running_one_does(last: float, word: str) -> None:
+    record = RunRecord(
+        run_id="a",
+        status=RunStatus.FAILED,
+        spec={},
+        started_at=NOW,
+        training=Training(steps=3, first_loss=8.8, last_loss=last),
+    )
+    stored = record.model_dump_json()
+    assert json.loads(stored)["training"]["last_loss"] == word
+    assert repr(RunRecord.model_validate_json(stored).training) == repr(record.training)
+    shown = details_of_document(json.loads(stored)).as_json()
+    assert (shown["loss"], details_of_record(record).as_json()["loss"]) == (word, word)
+
+
+def test_the_schema_of_records_takes_a_loss_that_is_no_number() -> None:
+    schema = json.loads((Path(__file__).parents[3] / "config/run-record.schema.json").read_text())
+    training = {"$defs": schema["$defs"], "$ref": "#/$defs/Training"}
+    for loss in (1.5, "nan", "inf", "-inf", None):
+        jsonschema.validate({"steps": 3, "last_loss": loss}, training)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"steps": 3, "last_loss": "high"}, training)
 
 
 def test_a_run_is_shown_by_what_is_known_of_it() -> None:

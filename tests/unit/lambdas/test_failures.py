@@ -408,3 +408,86 @@ def test_the_user_behind_a_cancelled_job_is_no_part_of_the_reason() -> None:
 def test_repeated_lines_of_many_ranks_are_judged_once() -> None:
     lines = [f"[rank{rank}]: RuntimeError: NCCL error" for rank in range(64)]
     assert [line.text for line in evidence_lines(lines)] == ["RuntimeError: NCCL error"]
+
+
+PREFIXES = {
+    "containerd": "2026-11-24T08:12:40.113423117Z stderr F ",
+    "kubectl": "[pod/bert-0-xk2lp/train] ",
+    "compose": "train-0  | ",
+    "srun": " 3: ",
+    "Ray": "(RayTrainWorker pid=4412, ip=10.0.3.4) ",
+    "colour": "\x1b[36m",
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+def test_what_stands_before_every_line_of_a_log_decides_nothing(prefix: str) -> None:
+    cases = [case for corpus in CORPORA.glob("*.jsonl") for case in benchmark.read_corpus(corpus) if case["logs"]]
+    differing = []
+    for case in cases[::9]:
+        evidence = benchmark.evidence_of(case)
+        prefixed = Evidence(**{**vars(evidence), "lines": [prefix + line for line in evidence.lines]})
+        if judge(prefixed).error != judge(evidence).error:
+            differing.append(case["name"])
+    assert differing == []
+
+
+def test_a_record_in_json_is_read_with_its_level_and_its_exception() -> None:
+    error = {"level": "ERROR", "message": "unhandled", "exc_info": "Traceback:\nRuntimeError: stage 3 has no optimizer"}
+    warning = {"level": "warning", "msg": "SlowDown, will retry"}
+    assert judged(json.dumps(warning), json.dumps(error), has_steps=True).error.name == "ScriptFailed"
+    docker = {"log": "CUDA out of memory\n", "stream": "stderr", "time": "2026-11-24T08:12:40Z"}
+    assert judged(json.dumps(docker)).error.name == "OutOfMemory"
+    assert judged("{" + "[" * 5000 + "}").rule == judged('{"level": 3}').rule == "default"
+
+
+def test_a_traceback_that_a_logger_relays_as_information_counts() -> None:
+    relayed = ["INFO - Traceback (most recent call last):", "INFO - KeyError: 'labels'"]
+    assert judged("INFO - max retries exceeded with url", *relayed, has_steps=True).error.name == "ScriptFailed"
+    assert judged("INFO - KeyError: 'labels'", has_steps=True).error.name == "WorkerFailed"
+
+
+def test_a_warning_restarts_nothing_if_the_program_said_more_before_it_ended_by_itself() -> None:
+    warning = "WARNING:botocore: SlowDown, will retry"
+    assert judged(warning, "no such device type").error.name == "ScriptFailed"
+    assert judged(warning, *report(1)).error.name == "StorageUnavailable"
+    assert judged(warning, "no such device type", exit_code=None).error.name == "StorageUnavailable"
+
+
+def test_an_exception_in_a_finalizer_ended_no_program() -> None:
+    ignored = ["Exception ignored in: <function Loader.__del__>", "AssertionError: can only test a child process"]
+    assert judged("CUDA error: uncorrectable ECC error", *ignored).error.name == "DeviceFailed"
+    assert judged(*ignored, "ConnectionResetError: gone", has_steps=True).error.name == "NetworkFailed"
+
+
+def test_the_source_code_in_a_traceback_of_rich_is_no_evidence() -> None:
+    box = ["╭─ Traceback (most recent call last) ─╮", '│ 111 │ raise ConnectionError("reset by peer") │', "╰────╯"]
+    assert judged(*box, "KeyError: 'shard'", has_steps=True).error.name == "ScriptFailed"
+    assert judged(*box, "ran out of ideas").rule == "default"
+
+
+def test_an_exit_code_above_those_of_signals_is_the_programs_own() -> None:
+    assert judged("bye", exit_code=255).error.name == "ScriptFailed"
+    assert judged("bye", exit_code=255, has_steps=True).error.name == "WorkerFailed"
+    assert judged("bye", exit_code=137).error.name == "WorkerFailed"
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("acme.ClientAuthenticationError: the server failed", "AccessDenied"),
+        ("acme.MissingConfigError: not set on this machine", "ConfigInvalid"),
+        ("acme.ResourceNotFoundError: the server failed to find it", "ScriptFailed"),
+        ("acme.HostNotFoundError: connection lost", "NetworkFailed"),
+        ("ray.exceptions.RayTaskError(TypeError): connection lost", "ScriptFailed"),
+        ("tenacity.RetryError: RetryError[<Future at 0x7f state=finished raised KeyError>]", "ScriptFailed"),
+        ("acme.Store: gave no answer within 60 s", "WorkerFailed"),
+        ("acme.StoreError: bucket gave no answer", "StorageUnavailable"),
+        ("acme.DeviceError: GPU 3 has vanished", "DeviceFailed"),
+        ("acme.InstanceError: will be reclaimed", "JobPreempted"),
+        ("acme.ApiError: the service is down", "RemoteUnavailable"),
+        ("acme.SendError: no transport configured", "ScriptFailed"),
+    ],
+)
+def test_an_unknown_exception_is_judged_by_its_name_and_then_by_what_it_speaks_of(line: str, error: str) -> None:
+    assert judged(line, has_steps=True).error.name == error

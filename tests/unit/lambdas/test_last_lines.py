@@ -87,6 +87,9 @@ class Cluster:
     def pods_to_diagnose(self, _run_id: str) -> list[str]:
         return []
 
+    def placement(self, _run_id: str) -> None:
+        return None
+
     def release_nodes(self, _instance_type: str) -> int:
         self._do("release")
         return 2

@@ -148,7 +148,7 @@ def test_the_lines_that_transformers_itself_prints_are_read(capsys: pytest.Captu
         ),
         (
             '{"type": "LOG", "step": 16, "data": {"loss": 10.9, "samples_per_second": 64.0, "throughput": 7}}',
-            StepMetrics(NOW, None, 16, 10.9, None, 64.0, {"throughput": 7.0}),
+            StepMetrics(NOW, None, 16, 10.9, None, 64.0, {"throughput": 7.0}, throughput_of="samples"),
         ),
     ],
 )

@@ -220,6 +220,6 @@ def _step_line(step: StepMetrics, snapshot: RunSnapshot) -> str:
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""
     said = [f"loss {number(step.loss, 4)}"] if step.loss is not None else []
-    if speed := speed_of(step.throughput, step.metrics):
+    if speed := speed_of(step.throughput, step.metrics, step.throughput_of):
         said.append(speed)
     return f"step {step.step}{of_all}{': ' if said else ''}{', '.join(said)}{rest}"

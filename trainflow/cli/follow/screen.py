@@ -196,7 +196,7 @@ def _progress(snapshot: RunSnapshot) -> Table:
         cells.append(Text(f"step {step.step:,}", style="bold"))
     if step.loss is not None:
         cells.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
-    if speed := speed_of(snapshot.sequences_per_second, step.metrics):
+    if speed := speed_of(snapshot.sequences_per_second, step.metrics, step.throughput_of):
         figure, _, unit = speed.partition(" ")
         cells.append(Text.assemble(figure, (f" {unit}", "dim")))
     if snapshot.seconds_left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:

@@ -53,7 +53,7 @@ def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
         facts.append(("steps", f"{training.steps:,}"))
         if training.last_loss is not None:
             facts.append(("loss", f"{number(training.first_loss, 3)} → {number(training.last_loss, 3)}"))
-        if speed := speed_of(training.sequences_per_second, training.last_metrics):
+        if speed := speed_of(training.sequences_per_second, training.last_metrics, training.throughput_of):
             facts.append(("speed", speed))
     facts += [("warning", warning) for warning in record.warnings]
     if record.compile is not None:

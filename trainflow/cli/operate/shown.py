@@ -62,7 +62,7 @@ def details_text(run: RunDetails, now: datetime) -> str:
     if run.step is not None:
         of = f"/{run.total_steps}" if run.total_steps else ""
         loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
-        speed = speed_of(run.throughput, run.metrics)
+        speed = speed_of(run.throughput, run.metrics, run.throughput_of)
         facts.append(("step", f"{run.step}{of}{loss}{f', {speed}' if speed else ''}"))
     elif run.status is RunStatus.RUNNING:
         facts.append(("step", "none yet"))

@@ -108,7 +108,7 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
     loss = "" if found.loss is None else f"{found.loss:.4f}" if isfinite(found.loss) else str(found.loss)
     left = "" if not found.seconds_left else duration(found.seconds_left)
     cost = "" if found.cost_usd is None else f"{found.cost_usd:,.2f} USD"
-    speed = speed_of(found.throughput, found.metrics)
+    speed = speed_of(found.throughput, found.metrics, found.throughput_of)
     return (row.run_id, found.state or "", step, loss, speed, left, cost, running_for)
 
 

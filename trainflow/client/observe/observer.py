@@ -29,6 +29,7 @@ from trainflow.record.build import all_visits, build_record
 from trainflow.record.cost import NodeUse, node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import Visit, current_state, task_output
+from trainflow.record.placement import placement_of
 from trainflow.record.pods import PodView
 from trainflow.record.published import compare
 from trainflow.record.restarts import avoided_nodes, restarts
@@ -287,18 +288,16 @@ class RunObserver:
 
     def _nodes_busy(self) -> NodesBusy | None:
         """How busy the nodes of the training's last attempt were; None where CloudWatch cannot be asked."""
-        trained = [pod for pod in self._watcher.pods() if pod.stage == Stage.TRAINING]
-        newest = max((pod.attempt for pod in trained), default=0)
-        pods = [pod for pod in trained if pod.attempt == newest and pod.node and pod.started_at]
-        if self._cluster_name is None or not pods:
+        placement = placement_of(self._watcher.pods(), now=self._clock())
+        if self._cluster_name is None or placement is None:
             return None
         with suppress(PlaceRefused):  # what the page asks for while the run goes on; a run does not need it
             return read_mean_utilization(
                 self._cloudwatch,
                 cluster=self._cluster_name,
-                nodes={pod.node for pod in pods if pod.node},
-                start=min(pod.started_at for pod in pods if pod.started_at),
-                end=max(pod.finished_at or self._clock() for pod in pods),
+                nodes=placement.nodes,
+                start=placement.started_at,
+                end=placement.ended_at,
             )
         return None
 

@@ -13,12 +13,12 @@ from kubetwin.model.decoding import DecodeError, decode
 from kubetwin.model.errors import Object, bad_request, bad_value
 from kubetwin.model.protobuf import MEDIA_TYPE, parse_protobuf
 from kubetwin.model.quantity import BadQuantity
+from kubetwin.model.schema import OBJECT_META
 from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 from kubetwin.resources.structural import prune
 
 ACCEPTED = ("application/json", "application/yaml", MEDIA_TYPE)
-_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _SHOWN_BYTES = 30
 _LITERALS = {"n": "null", "t": "true", "f": "false"}
 
@@ -223,7 +223,7 @@ def fitted(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
 
 def _fitted_custom(obj: Object, resource: Resource) -> tuple[Object, list[str]]:
     """Only the metadata has a Go type; what is wrong elsewhere is found by the schema, later."""
-    metadata = decode(obj.get("metadata") or {}, _METADATA)
+    metadata = decode(obj.get("metadata") or {}, OBJECT_META)
     value, unknown = prune({**obj, "metadata": metadata.value}, resource.schema)
     return value, [*(f"metadata.{path}" for path in metadata.unknown), *unknown]
 

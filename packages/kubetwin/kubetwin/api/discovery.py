@@ -95,19 +95,15 @@ class Discovery:
 
 
 def _entries(resource: Resource) -> Iterable[Object]:
-    entry: Object = {
+    yield {
         "name": resource.plural,
-        "singularName": resource.singular or resource.kind.lower(),
+        "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(resource.verbs),
+        **resource.aliases,
+        **({"storageVersionHash": resource.storage_hash} if resource.storage_hash else {}),
     }
-    optional = {
-        "shortNames": list(resource.short_names),
-        "categories": list(resource.categories),
-        "storageVersionHash": resource.storage_hash,
-    }
-    yield {**entry, **{key: value for key, value in optional.items() if value}}
     for subresource in resource.subresources:
         yield _subresource(resource, subresource)
 
@@ -128,15 +124,12 @@ def _subresource(resource: Resource, subresource: Subresource) -> Object:
 def _aggregated(resource: Resource) -> Object:
     entry: Object = {
         "resource": resource.plural,
-        "responseKind": {"group": resource.group, "version": resource.version, "kind": resource.kind},
-        "scope": "Namespaced" if resource.namespaced else "Cluster",
-        "singularResource": resource.singular or resource.kind.lower(),
+        "responseKind": resource.group_version_kind,
+        "scope": resource.scope,
+        "singularResource": resource.singular,
         "verbs": list(resource.verbs),
+        **resource.aliases,
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
     if resource.subresources:
         entry["subresources"] = [
             {

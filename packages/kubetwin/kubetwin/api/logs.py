@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
-import socket
 import ssl
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from httptools import HttpParserError, HttpResponseParser
 from starlette.responses import Response, StreamingResponse
 
 from kubetwin.api.call import Call
@@ -22,7 +20,6 @@ from kubetwin.model import times
 from kubetwin.model.errors import (
     ApiError,
     FieldError,
-    Object,
     bad_request,
     bad_value,
     forbidden_field,
@@ -34,8 +31,6 @@ from kubetwin.state.cluster import Cluster
 OFFERED = ("text/plain", "application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 CONNECT_SECONDS = 10
 _CHUNK = 64 * 1024
-_CHUNKS_AHEAD = 16
-"""Size of a log's buffer for a client that reads slowly; the rest stays at the kubelet."""
 _NUMBERS = ("tailLines", "limitBytes", "sinceSeconds")
 _SWITCHES = ("timestamps", "follow", "previous")
 
@@ -48,12 +43,15 @@ class Kubelet:
     port: int
 
     @classmethod
-    def of(cls, node: Object) -> Kubelet:
+    def of(cls, cluster: Cluster, name: str) -> Kubelet:
         """The endpoint that a node announces in its status.
 
         Raises:
-            ApiError: 500 when the node announces none.
+            ApiError: 404 when there is no such node, 500 when it announces none.
         """
+        node = cluster.store.get("nodes", "", name)
+        if node is None:
+            raise ApiError(404, "NotFound", f'nodes "{name}" not found', {"name": name, "kind": "nodes"})
         status = node.get("status") or {}
         addresses = {a["type"]: a["address"] for a in status.get("addresses") or []}
         port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port", 0)
@@ -78,15 +76,13 @@ class LogProxy:
         node_name = pod["spec"].get("nodeName")
         if not node_name:
             return Response(status_code=204)
-        node = self.cluster.store.get("nodes", "", node_name)
-        if node is None:
-            raise ApiError(404, "NotFound", f'nodes "{node_name}" not found', {"name": node_name, "kind": "nodes"})
         path = f"/containerLogs/{call.info.namespace}/{call.info.name}/{container}?{urlencode(options)}"
-        stream = _Stream(Kubelet.of(node), path, self.context, asyncio.get_running_loop())
-        status, text = await stream.head()
+        stream = _Stream(Kubelet.of(self.cluster, node_name), path)
+        status = await stream.open(self.context)
         if status != 200:
-            raise _upstream_error(status, text)
-        return StreamingResponse(stream.chunks(), media_type="text/plain")
+            text = b"".join([block async for block in stream.blocks()])
+            raise _upstream_error(status, text.decode(errors="replace"))
+        return StreamingResponse(stream.blocks(), media_type="text/plain")
 
 
 def _options(call: Call) -> dict[str, str]:
@@ -134,71 +130,65 @@ def _upstream_error(status: int, text: str) -> ApiError:
     return internal_error(f"Internal error occurred: {message}")
 
 
+class _Answer:
+    """What has arrived of a kubelet's answer; the parser calls the methods."""
+
+    def __init__(self) -> None:
+        self.parser = HttpResponseParser(self)
+        self.begun = self.complete = False
+        self.blocks: list[bytes] = []
+
+    def on_headers_complete(self) -> None:
+        self.begun = True
+
+    def on_body(self, block: bytes) -> None:
+        self.blocks.append(block)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+
 class _Stream:
-    """One request to a kubelet. It blocks, so it runs in a thread of its own and passes its bytes to the event loop."""
+    """One request to a kubelet, which is read no faster than the client reads."""
 
-    def __init__(self, kubelet: Kubelet, path: str, context: ssl.SSLContext, loop: asyncio.AbstractEventLoop) -> None:
-        self.connection = http.client.HTTPSConnection(
-            kubelet.host, kubelet.port, context=context, timeout=CONNECT_SECONDS
-        )
-        self.path = path
-        self.loop = loop
-        self._socket: socket.socket | None = None
-        self.started: asyncio.Future[tuple[int, str]] = loop.create_future()
-        self.queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._room = threading.Semaphore(_CHUNKS_AHEAD)
-        self._given_up = False
-        threading.Thread(target=self._run, name=f"kubelet {path}", daemon=True).start()
+    def __init__(self, kubelet: Kubelet, path: str) -> None:
+        self._kubelet, self._path = kubelet, path
+        self._answer = _Answer()
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
 
-    async def head(self) -> tuple[int, str]:
-        """The status, and the text of an answer that is no log."""
-        return await self.started
+    async def open(self, context: ssl.SSLContext) -> int:
+        """Ask; the status of the answer.
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+        Raises:
+            ApiError: 500 if the kubelet does not answer.
+        """
+        host, port = self._kubelet.host, self._kubelet.port
         try:
-            while (chunk := await self.queue.get()) is not None:
-                self._room.release()
-                yield chunk
-        finally:
-            self._hang_up()
+            opening = asyncio.open_connection(host, port, ssl=context, server_hostname="")
+            self._reader, self._writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+            self._writer.write(f"GET {self._path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+            while not self._answer.begun:
+                await asyncio.wait_for(self._receive(), CONNECT_SECONDS)
+        except (OSError, HttpParserError) as fault:
+            address = f"https://{host}:{port}{self._path}"
+            raise internal_error(f'Internal error occurred: Get "{address}": {fault}') from fault
+        return int(self._answer.parser.get_status_code())
 
-    def _hang_up(self) -> None:
-        """Wake the thread: closing a socket does not end a read that waits on it."""
-        self._given_up = True
-        self._room.release()
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def _run(self) -> None:
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """The answer's body; a followed log may be silent for hours."""
         try:
-            self.connection.request("GET", self.path)
-            self._socket = self.connection.sock
-            response = self.connection.getresponse()
-            text = response.read().decode(errors="replace") if response.status != 200 else ""
-            self._tell(response.status, text)
-            if response.status == 200:
-                if self._socket is not None:
-                    self._socket.settimeout(None)  # a followed log may be silent for hours
-                while chunk := response.read1(_CHUNK):
-                    self._room.acquire()
-                    if self._given_up:
-                        break
-                    self._call(self.queue.put_nowait, chunk)
-        except (OSError, http.client.HTTPException, ValueError) as fault:
-            self._tell(500, f'Get "https://{self.connection.host}:{self.connection.port}{self.path}": {fault}')
+            with contextlib.suppress(OSError, HttpParserError):
+                while self._answer.blocks or not self._answer.complete:
+                    if not self._answer.blocks:
+                        await self._receive()
+                    yield b"".join(self._answer.blocks)
+                    self._answer.blocks.clear()
         finally:
-            self._call(self.queue.put_nowait, None)
-            self.connection.close()
+            self._writer.close()
 
-    def _tell(self, status: int, text: str) -> None:
-        def settle(answer: tuple[int, str]) -> None:
-            if not self.started.done():
-                self.started.set_result(answer)
-
-        self._call(settle, (status, text))
-
-    def _call(self, function: object, argument: object) -> None:
-        # The loop is closed when the server stops while a log is followed.
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(function, argument)  # type: ignore[arg-type]
+    async def _receive(self) -> None:
+        data = await self._reader.read(_CHUNK)
+        if not data:
+            raise ConnectionError("the kubelet has ended the connection")
+        self._answer.parser.feed_data(data)

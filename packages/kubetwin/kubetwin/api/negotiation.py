@@ -25,10 +25,6 @@ class Wanted:
     group: str = ""
     version: str = ""
 
-    @property
-    def content_type(self) -> str:
-        return self.media_type
-
 
 def negotiate(accept: str, kinds: tuple[str, ...] = (), *, offered: tuple[str, ...] = REPRESENTATIONS) -> Wanted:
     """The first media type in `Accept` that the server offers.

@@ -13,12 +13,11 @@ from typing import Any
 
 from kubetwin.api.discovery import VERSION
 from kubetwin.model.errors import Object
-from kubetwin.model.schema import Schema, definition
+from kubetwin.model.schema import OBJECT_META, Schema, definition
 from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 
 _DEFINED, _PUBLISHED = "#/$defs/", "#/components/schemas/"
-_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _KIND = "x-kubernetes-group-version-kind"
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -80,15 +79,11 @@ def _type_of(resource: Resource) -> Schema:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"$ref": f"{_DEFINED}{_METADATA}"},
+            "metadata": {"$ref": f"{_DEFINED}{OBJECT_META}"},
         },
         "x-kubernetes-preserve-unknown-fields": True,
     }
-    return {**schema, _KIND: [_kind_of(resource)]}
-
-
-def _kind_of(resource: Resource) -> Object:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    return {**schema, _KIND: [resource.group_version_kind]}
 
 
 def _paths(resource: Resource) -> Iterator[tuple[str, Object]]:
@@ -96,7 +91,7 @@ def _paths(resource: Resource) -> Iterator[tuple[str, Object]]:
     scope = "/namespaces/{namespace}" if resource.namespaced else ""
     collection = f"/{_place(resource)}{scope}/{resource.plural}"
     content = {"application/json": {"schema": {"$ref": f"{_PUBLISHED}{_type_name(resource)}"}}}
-    answer = {"responses": {"200": {"description": "OK", "content": content}}, _KIND: _kind_of(resource)}
+    answer = {"responses": {"200": {"description": "OK", "content": content}}, _KIND: resource.group_version_kind}
     write = {**answer, "parameters": [_DRY_RUN, _FIELD_VALIDATION], "requestBody": {"content": content}}
     kinds = _PATCHES if resource.custom else (*_PATCHES, _STRATEGIC_PATCH)
     patch = {**write, "requestBody": {"content": {kind: {"schema": {"type": "object"}} for kind in kinds}}}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubetwin.model.errors import (
+    AT_LEAST_ZERO,
     ApiError,
     FieldError,
     bad_request,
@@ -13,6 +14,7 @@ from kubetwin.model.errors import (
     forbidden_field,
     invalid,
     not_supported,
+    one_of,
     too_long,
 )
 
@@ -151,30 +153,26 @@ def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
 
 
 def _list_faults(options: ListOptions, *, watch: bool) -> list[FieldError]:
-    match = options.resource_version_match
-    field = "resourceVersionMatch"
+    """The first fault of parameters that exclude each other."""
+    match, initial, field = options.resource_version_match, options.send_initial_events, "resourceVersionMatch"
     if watch:
-        if options.send_initial_events and match != "NotOlderThan":
+        if initial and match != "NotOlderThan":
             detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             return [forbidden_field(field, detail)]
-        if match and not options.send_initial_events:
-            return [
-                forbidden_field(
-                    field, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-                )
-            ]
-        return []
-    if options.send_initial_events:
-        return [forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")]
-    if match and not options.resource_version:
-        return [forbidden_field(field, "resourceVersionMatch is forbidden unless resourceVersion is provided")]
-    if match == "Exact" and options.resource_version == "0":
-        detail = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
-        return [forbidden_field(field, detail)]
-    if match and options.continue_token:
-        return [forbidden_field(field, "resourceVersionMatch is forbidden for continue")]
-    if match not in ("", "Exact", "NotOlderThan"):
-        return [not_supported(field, match, ("Exact", "NotOlderThan", ""))]
+        detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        return [forbidden_field(field, detail)] if match and not initial else []
+    forbidden = (
+        (initial, "sendInitialEvents", "sendInitialEvents is forbidden for list"),
+        (match and not options.resource_version, field, f"{field} is forbidden unless resourceVersion is provided"),
+        (
+            match == "Exact" and options.resource_version == "0",
+            field,
+            f'{field} "Exact" is forbidden for resourceVersion "0"',
+        ),
+        (match and options.continue_token, field, f"{field} is forbidden for continue"),
+    )
+    faults = [forbidden_field(path, detail) for wrong, path, detail in forbidden if wrong]
+    faults += one_of(field, match, ("Exact", "NotOlderThan", ""))
     if options.limit < 0:
-        return [bad_value("limit", options.limit, "must be greater than or equal to 0")]
-    return []
+        faults.append(bad_value("limit", options.limit, AT_LEAST_ZERO))
+    return faults[:1]

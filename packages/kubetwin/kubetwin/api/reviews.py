@@ -19,39 +19,17 @@ from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io", "authorization.k8s.io"
-_CREATE = ("create",)
 _PATHS = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version")
 
-REVIEWS = (
-    Resource(
-        kind="SelfSubjectReview",
-        plural="selfsubjectreviews",
-        group=_AUTHENTICATION,
-        namespaced=False,
-        verbs=_CREATE,
-    ),
-    Resource(kind="TokenReview", plural="tokenreviews", group=_AUTHENTICATION, namespaced=False, verbs=_CREATE),
-    Resource(
-        kind="SelfSubjectAccessReview",
-        plural="selfsubjectaccessreviews",
-        group=_AUTHORIZATION,
-        namespaced=False,
-        verbs=_CREATE,
-    ),
-    Resource(
-        kind="SelfSubjectRulesReview",
-        plural="selfsubjectrulesreviews",
-        group=_AUTHORIZATION,
-        namespaced=False,
-        verbs=_CREATE,
-    ),
-    Resource(
-        kind="SubjectAccessReview",
-        plural="subjectaccessreviews",
-        group=_AUTHORIZATION,
-        namespaced=False,
-        verbs=_CREATE,
-    ),
+REVIEWS = tuple(
+    Resource(kind=kind, plural=f"{kind.lower()}s", group=group, namespaced=False, verbs=("create",))
+    for kind, group in (
+        ("SelfSubjectReview", _AUTHENTICATION),
+        ("TokenReview", _AUTHENTICATION),
+        ("SelfSubjectAccessReview", _AUTHORIZATION),
+        ("SelfSubjectRulesReview", _AUTHORIZATION),
+        ("SubjectAccessReview", _AUTHORIZATION),
+    )
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
@@ -19,24 +18,11 @@ from kubetwin.state.cluster import Cluster
 _JSON_PATCH = "application/json-patch+json"
 
 
-@dataclass(frozen=True)
-class Paths:
-    """Paths of the fields of a kind that its Scale shows."""
+_SCALED = "pytorchjobs.kubeflow.org"
+"""The one kind with a Scale; its paths are those that its CustomResourceDefinition declares (training operator 1.9)."""
 
-    wanted: tuple[str, ...]
-    present: tuple[str, ...]
-    selector: tuple[str, ...]
-
-
+_WANTED = ("spec", "pytorchReplicaSpecs", "Worker", "replicas")
 _WORKERS = ("status", "replicaStatuses", "Worker")
-SCALED = {
-    "pytorchjobs.kubeflow.org": Paths(
-        wanted=("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
-        present=(*_WORKERS, "active"),
-        selector=(*_WORKERS, "selector"),
-    )
-}
-"""Scale paths as the CustomResourceDefinitions declare them (training operator 1.9)."""
 
 
 class Scales:
@@ -51,11 +37,10 @@ class Scales:
         Raises:
             ApiError: 404, 405, 422, or 500 for an object that has no such replicas.
         """
-        paths = SCALED.get(call.resource.key)
-        if paths is None or method not in ("GET", "HEAD", "PUT", "PATCH"):
+        if call.resource.key != _SCALED or method not in ("GET", "HEAD", "PUT", "PATCH"):
             raise errors.method_not_allowed()
         owner = self.cluster.get(call.resource, call.info.namespace, call.info.name)
-        scale = _scale(owner, paths)
+        scale = _scale(owner)
         if method in ("GET", "HEAD"):
             return respond(scale)
         changed = (
@@ -65,29 +50,29 @@ class Scales:
         if not isinstance(replicas, int) or replicas < 0:
             fault = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
             raise errors.invalid("Scale", "autoscaling", call.info.name, [fault])
-        return respond(_scale(self._store(call, owner, changed, paths, replicas), paths))
+        return respond(_scale(self._store(call, owner, changed, replicas)))
 
-    def _store(self, call: Call, owner: Object, changed: Object, paths: Paths, replicas: int) -> Object:
+    def _store(self, call: Call, owner: Object, changed: Object, replicas: int) -> Object:
         new = copy.deepcopy(owner)
         place: Any = new
-        for key in paths.wanted[:-1]:
+        for key in _WANTED[:-1]:
             place = place[key]
-        place[paths.wanted[-1]] = replicas
+        place[_WANTED[-1]] = replicas
         new["metadata"]["resourceVersion"] = (changed.get("metadata") or {}).get("resourceVersion", "")
         return self.cluster.update(call.resource, call.info.namespace, new, dry_run=call.dry_run)
 
 
-def _scale(owner: Object, paths: Paths) -> Object:
-    wanted = _value(owner, paths.wanted)
+def _scale(owner: Object) -> Object:
+    wanted = _value(owner, _WANTED)
     if wanted is None:
-        raise internal_error(f'the spec replicas field ".{".".join(paths.wanted)}" does not exist')
+        raise internal_error(f'the spec replicas field ".{".".join(_WANTED)}" does not exist')
     metadata = {
         key: owner["metadata"][key]
         for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         if key in owner["metadata"]
     }
-    status: Object = {"replicas": _value(owner, paths.present) or 0}
-    if selector := _value(owner, paths.selector):
+    status: Object = {"replicas": _value(owner, (*_WORKERS, "active")) or 0}
+    if selector := _value(owner, (*_WORKERS, "selector")):
         status["selector"] = selector
     spec = {"replicas": wanted}
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}

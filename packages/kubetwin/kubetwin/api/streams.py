@@ -83,10 +83,7 @@ class StreamProxy:
         node_name = pod["spec"].get("nodeName")
         if not node_name:
             raise bad_request(f"pod {info.name} does not have a host assigned")
-        node = self.cluster.store.get("nodes", "", node_name)
-        if node is None:
-            raise ApiError(404, "NotFound", f'nodes "{node_name}" not found', {"name": node_name, "kind": "nodes"})
-        return Kubelet.of(node), f"{path}?{urlencode(options)}"
+        return Kubelet.of(self.cluster, node_name), f"{path}?{urlencode(options)}"
 
 
 class _Upstream:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kubetwin.api.negotiation import Wanted
-from kubetwin.api.printers import columns_of
 from kubetwin.model.errors import Object, bad_request
 from kubetwin.model.schema import definition
 from kubetwin.resources.resource import Column, Resource
@@ -48,7 +47,7 @@ def table(
     resource: Resource, objects: Sequence[Object], metadata: Object, *, header: bool = True, include: str = "Metadata"
 ) -> Object:
     """A `Table` with a row for each object."""
-    columns, part = columns_of(resource), _PARTS[include]
+    columns, part = resource.columns, _PARTS[include]
     rows = [{"cells": [column.value(obj) for column in columns], **part(obj)} for obj in objects]
     definitions = [_definition(column) for column in columns] if header else None
     return {

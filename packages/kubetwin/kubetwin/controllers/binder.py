@@ -8,6 +8,7 @@ from kubetwin.model.errors import Object
 from kubetwin.model.quantity import parse_quantity
 from kubetwin.resources.claims import PROTECTION
 from kubetwin.state.cluster import Cluster
+from kubetwin.state.deletion import keep_in_list
 from kubetwin.store import Change
 
 CLAIMS, VOLUMES = "persistentvolumeclaims", "persistentvolumes"
@@ -124,10 +125,7 @@ class Binder:
 
 
 def _unprotect(obj: Object) -> None:
-    left = [f for f in obj["metadata"].get("finalizers") or [] if f not in PROTECTION.values()]
-    obj["metadata"]["finalizers"] = left
-    if not left:
-        del obj["metadata"]["finalizers"]
+    keep_in_list(obj["metadata"], "finalizers", lambda each: each not in PROTECTION.values())
 
 
 def start(cluster: Cluster, _recorder: EventRecorder) -> None:

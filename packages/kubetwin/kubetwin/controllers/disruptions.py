@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from kubetwin.controllers.events import EventRecorder
-from kubetwin.controllers.scheduler import set_condition
 from kubetwin.controllers.work import WorkQueue
+from kubetwin.model.conditions import holds, set_condition
 from kubetwin.model.errors import Object
 from kubetwin.model.selectors import label_selector_of
 from kubetwin.state.cluster import Cluster
@@ -49,9 +49,7 @@ def _scaled(value: int | str, total: int) -> int:
 
 
 def _is_healthy(pod: Object) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    return ready and not pod["metadata"].get("deletionTimestamp")
+    return holds(pod["status"], "Ready") and not pod["metadata"].get("deletionTimestamp")
 
 
 class DisruptionController:

@@ -8,7 +8,7 @@ from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.deletion import DeleteOptions
+from kubetwin.state.deletion import DeleteOptions, keep_in_list
 from kubetwin.store import Change
 
 Place = tuple[str, str, str]
@@ -101,10 +101,7 @@ class GarbageCollector:
 
     def _unfinalize(self, place: Place, finalizer: str) -> None:
         def write(obj: Object) -> None:
-            left = [f for f in obj["metadata"].get("finalizers") or [] if f != finalizer]
-            obj["metadata"]["finalizers"] = left
-            if not left:
-                del obj["metadata"]["finalizers"]
+            keep_in_list(obj["metadata"], "finalizers", lambda each: each != finalizer)
 
         self.cluster.modify(self.cluster.registry.by_key(place[0]), place[1], place[2], write)
 
@@ -120,10 +117,7 @@ def _waits(obj: Object) -> bool:
 
 
 def _disown(obj: Object, uid: str) -> None:
-    left = [owner for owner in _owners(obj) if owner["uid"] != uid]
-    obj["metadata"]["ownerReferences"] = left
-    if not left:
-        del obj["metadata"]["ownerReferences"]
+    keep_in_list(obj["metadata"], "ownerReferences", lambda owner: owner["uid"] != uid)
 
 
 def start(cluster: Cluster, _recorder: EventRecorder) -> None:

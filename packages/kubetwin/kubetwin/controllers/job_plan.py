@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from kubetwin.controllers.job_failures import (
     Failure,
@@ -19,7 +19,9 @@ from kubetwin.controllers.job_failures import (
     judge,
 )
 from kubetwin.controllers.job_indexes import format_indexes, index_of, parse_indexes
+from kubetwin.controllers.reconciler import Event, Steps, after_the_end
 from kubetwin.model import times
+from kubetwin.model.conditions import holds, true_condition
 from kubetwin.model.errors import Object
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
@@ -28,25 +30,14 @@ CREATE_BATCH = 100
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Steps):
     """The steps of one reconciliation, in this order: create, delete, release, write the status and the events."""
 
-    status: Object
     create: tuple[int | None, ...] = ()
     """Completion index of each new pod (None in a Job without indexes)."""
     delete: tuple[str, ...] = ()
     release: tuple[str, ...] = ()
     """Pods that are counted or that the Job no longer owns: their finalizer is removed."""
-    events: tuple[tuple[str, str, str], ...] = ()
-    requeue_seconds: float | None = None
-    expired: bool = False
-    """Whether the time to live after the end is over, so that the Job is deleted."""
-
-
-def condition(job_status: Object, kind: str) -> Object | None:
-    """The condition of this type when it is True."""
-    conditions = job_status.get("conditions") or []
-    return next((c for c in conditions if c["type"] == kind and c["status"] == "True"), None)
 
 
 def has_finalizer(pod: Object) -> bool:
@@ -66,7 +57,7 @@ def is_active(pod: Object) -> bool:
 
 
 def _is_ready(pod: Object) -> bool:
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"].get("conditions") or [])
+    return holds(pod["status"], "Ready")
 
 
 def _vanished(pod: Object) -> bool:
@@ -82,8 +73,9 @@ def plan(job: Object, pods: Sequence[Object], now: datetime) -> Plan:
         pods: All pods that it controls.
         now: The time, for deadlines, back-off and time to live.
     """
-    if condition(job["status"], "Complete") or condition(job["status"], "Failed"):
-        return _finished(job, pods, now)
+    end = true_condition(job["status"], "Complete") or true_condition(job["status"], "Failed")
+    if end is not None:
+        return _finished(job, pods, end, now)
     if job["metadata"].get("deletionTimestamp"):
         leaving = (pod for pod in pods if not is_active(pod))
         return Plan(job["status"], release=_names(pod for pod in leaving if has_finalizer(pod)))
@@ -94,14 +86,11 @@ def _names(pods: Iterable[Object]) -> tuple[str, ...]:
     return tuple(pod["metadata"]["name"] for pod in pods)
 
 
-def _finished(job: Object, pods: Sequence[Object], now: datetime) -> Plan:
+def _finished(job: Object, pods: Sequence[Object], end: Object, now: datetime) -> Plan:
+    leaving = bool(job["metadata"].get("deletionTimestamp"))
+    lifetime = None if leaving else job["spec"].get("ttlSecondsAfterFinished")
     release = _names(pod for pod in pods if has_finalizer(pod))
-    lifetime = job["spec"].get("ttlSecondsAfterFinished")
-    if lifetime is None or job["metadata"].get("deletionTimestamp"):
-        return Plan(job["status"], release=release)
-    end = condition(job["status"], "Complete") or condition(job["status"], "Failed") or {}
-    left = (times.parse(end["lastTransitionTime"]) + timedelta(seconds=lifetime) - now).total_seconds()
-    return Plan(job["status"], release=release, expired=left <= 0, requeue_seconds=max(left, 0.0))
+    return Plan(job["status"], release=release, **after_the_end(end["lastTransitionTime"], lifetime, now))
 
 
 @dataclass
@@ -109,12 +98,11 @@ class _Planner:
     job: Object
     pods: Sequence[Object]
     now: datetime
-    events: list[tuple[str, str, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.spec: Object = self.job["spec"]
-        self.status: Object = dict(self.job["status"])
-        self.conditions: list[Object] = [dict(c) for c in self.status.get("conditions") or []]
+        self.status: Object = {"conditions": [], **self.job["status"]}
         self.indexed = self.spec["completionMode"] == "Indexed"
         self.completions: int | None = self.spec.get("completions")
         self.active = [pod for pod in self.pods if is_active(pod)]
@@ -128,9 +116,9 @@ class _Planner:
     def plan(self) -> Plan:
         self._suspend_or_start()
         self._count_ended_pods()
-        if condition({"conditions": self.conditions}, "SuccessCriteriaMet"):
+        if holds(self.status, "SuccessCriteriaMet"):
             return self._wind_up("Complete")
-        if condition({"conditions": self.conditions}, "FailureTarget"):
+        if holds(self.status, "FailureTarget"):
             return self._wind_up("Failed")
         failure = self._failure()
         if failure is not None:
@@ -150,7 +138,7 @@ class _Planner:
         return self._keep_running()
 
     def _suspend_or_start(self) -> None:
-        was = condition({"conditions": self.conditions}, "Suspended") is not None
+        was = holds(self.status, "Suspended")
         if self.spec["suspend"]:
             self.status.pop("startTime", None)
             if not was:
@@ -164,7 +152,7 @@ class _Planner:
 
     def _count_ended_pods(self) -> None:
         """Count the pods that have ended since the last time, and release them."""
-        decided = condition({"conditions": self.conditions}, "SuccessCriteriaMet") is not None
+        decided = holds(self.status, "SuccessCriteriaMet")
         ended = [
             pod
             for pod in self.pods
@@ -225,11 +213,8 @@ class _Planner:
         return bool(restarts > 0 if limit == 0 else restarts >= limit)
 
     def _seconds_to_deadline(self) -> float | None:
-        seconds = self.spec.get("activeDeadlineSeconds")
-        start = self.status.get("startTime")
-        if seconds is None or start is None or self.spec["suspend"]:
-            return None
-        return (times.parse(start) + timedelta(seconds=seconds) - self.now).total_seconds()
+        seconds = None if self.spec["suspend"] else self.spec.get("activeDeadlineSeconds")
+        return times.seconds_left(self.status.get("startTime"), seconds, self.now)
 
     def _succeeded(self) -> bool:
         if self.completions is None:
@@ -288,7 +273,7 @@ class _Planner:
         if any(is_terminating(pod) and not _vanished(pod) for pod in self.pods):
             return self._result()
         interim = "SuccessCriteriaMet" if end == "Complete" else "FailureTarget"
-        reason = condition({"conditions": self.conditions}, interim) or {}
+        reason = true_condition(self.status, interim) or {}
         self._set(end, reason.get("reason", ""), reason.get("message", ""))
         if end == "Complete":
             self.status["completionTime"] = times.seconds(self.now)
@@ -307,7 +292,7 @@ class _Planner:
             "reason": reason,
             "message": message,
         }
-        self.conditions = [c for c in self.conditions if c["type"] != kind] + [new]
+        self.status["conditions"] = [c for c in self.status["conditions"] if c["type"] != kind] + [new]
 
     def _result(
         self, create: tuple[int | None, ...] = (), delete: Sequence[Object] = (), requeue: float | None = None
@@ -322,9 +307,10 @@ class _Planner:
             "failed": self.failed,
             "completedIndexes": format_indexes(self.completed),
             "failedIndexes": format_indexes(self.failed_indexes),
-            "conditions": self.conditions,
+            "conditions": self.status["conditions"],
         }
         status = {key: value for key, value in self.status.items() if key not in counters}
         status |= {key: value for key, value in counters.items() if value}
         status |= {"ready": sum(map(_is_ready, staying)), "terminating": terminating, "uncountedTerminatedPods": {}}
-        return Plan(status, create, _names(delete), _names(self.released), tuple(self.events), requeue)
+        released, events = _names(self.released), tuple(self.events)
+        return Plan(status, create, _names(delete), released, events=events, requeue_seconds=requeue)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.job_failures import count_failures_by_index
 from kubetwin.controllers.job_indexes import INDEX_KEY
 from kubetwin.controllers.job_plan import TRACKING_FINALIZER, Plan, has_finalizer, plan
-from kubetwin.controllers.owners import Owned, controller_of, owner_reference
+from kubetwin.controllers.owners import controller_of, owner_reference
+from kubetwin.controllers.reconciler import Key, Reconciler
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
-from kubetwin.model.errors import ApiError, Object
+from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
-from kubetwin.state.deletion import DeleteOptions
+from kubetwin.state.deletion import keep_in_list
 from kubetwin.store import Change
 
-COMPONENT = "job-controller"
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
-
-JobKey = tuple[str, str]
 
 
 def batch_seconds(pods: int) -> float:
@@ -31,90 +30,63 @@ def batch_seconds(pods: int) -> float:
     return 0.0 if pods <= 64 else min(1.0, pods / 1000)
 
 
-class JobController:
+class JobController(Reconciler):
     """Reconciles Jobs when they or their pods change."""
 
+    component = "job-controller"
+    propagation = "Foreground"
+
     def __init__(self, cluster: Cluster, recorder: EventRecorder) -> None:
-        self.cluster, self.recorder = cluster, recorder
-        self.jobs = cluster.registry.by_key("jobs.batch")
+        super().__init__(cluster, recorder, "jobs.batch")
         self.pods = cluster.registry.by_key("pods")
-        self.owned = Owned(cluster.store, "pods", self.jobs)
-        self.queue: WorkQueue[JobKey] = WorkQueue(self.reconcile)
-        self.orphans: WorkQueue[JobKey] = WorkQueue(self.release_orphan)
-        cluster.store.listen("jobs.batch", self._job_changed)
-        cluster.store.listen("pods", self._pod_changed)
+        self.owned_pods = self.owned("pods")
+        self.orphans: WorkQueue[Key] = WorkQueue(self.release_orphan)
 
-    def _job_changed(self, change: Change) -> None:
-        if change.type != "DELETED":
-            self.queue.add((change.namespace, change.name))
-            return
-        for pod in self.owned.of(change.object["metadata"]["uid"]):
-            self.orphans.add((change.namespace, pod["metadata"]["name"]))
+    def is_handled(self, job: Object) -> bool:
+        """Also while the Job is being deleted: its pods have finalizers."""
+        return not job["spec"].get("managedBy")
 
-    def _pod_changed(self, change: Change) -> None:
+    def job_changed(self, change: Change) -> None:
+        super().job_changed(change)
+        if change.type == "DELETED":
+            for pod in self.owned_pods.of(change.object["metadata"]["uid"]):
+                self.orphans.add((change.namespace, pod["metadata"]["name"]))
+
+    def part_changed(self, change: Change) -> None:
         for pod in (change.object, change.previous):
             owner = controller_of(pod, self.jobs) if pod else None
             if owner is not None:
-                self.queue.add_after((change.namespace, owner["name"]), batch_seconds(self.owned.count(owner["uid"])))
+                seconds = batch_seconds(self.owned_pods.count(owner["uid"]))
+                self.queue.add_after((change.namespace, owner["name"]), seconds)
         if change.type != "DELETED" and has_finalizer(change.object) and not controller_of(change.object, self.jobs):
             self.orphans.add((change.namespace, change.name))
 
-    def reconcile(self, key: JobKey) -> None:
-        job = self.cluster.store.get(self.jobs.key, *key)
-        if job is None or job["spec"].get("managedBy"):
-            return
-        pods = self.owned.of(job["metadata"]["uid"])
+    def reconcile(self, job: Object) -> Plan:
+        pods = self.owned_pods.of(job["metadata"]["uid"])
         steps = plan(job, pods, times.now())
-        refused = self._create(job, pods, steps)
-        self._remove(job, steps)
-        self._write_status(job, steps, refused)
-        for kind, reason, message in steps.events:
-            self.recorder.record(job, kind, reason, message, COMPONENT)
-        if steps.expired:
-            self.cluster.delete(self.jobs, *key, DeleteOptions(propagation="Foreground", uid=job["metadata"]["uid"]))
-        elif steps.requeue_seconds is not None:
-            self.queue.add_after(key, steps.requeue_seconds)
-        if refused:
-            self.queue.add_after(key, 1.0)
+        refused = self._make(job, pods, steps)
+        for name in steps.release:
+            self.cluster.modify(self.pods, job["metadata"]["namespace"], name, _release)
+        for name in steps.delete:
+            if self.delete(job, self.pods, name):
+                self.tell(job, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+        self.report(job, _without_refused(steps, refused))
+        return steps
 
-    def _create(self, job: Object, pods: list[Object], steps: Plan) -> int:
+    def _make(self, job: Object, pods: list[Object], steps: Plan) -> int:
         """Make the pods; how many the server refused."""
         failures = count_failures_by_index(job, pods) if "backoffLimitPerIndex" in job["spec"] else None
         for made, index in enumerate(steps.create):
             pod = pod_of(job, index)
             if failures is not None and index is not None:
                 pod["metadata"]["annotations"][FAILURE_COUNT] = str(failures.get(index, 0))
-            try:
-                created = self.cluster.create(self.pods, job["metadata"]["namespace"], pod)
-            except ApiError as fault:
-                self.recorder.record(job, "Warning", "FailedCreate", f"Error creating: {fault}", COMPONENT)
+            created = self.create(job, self.pods, pod, "FailedCreate", "Error creating")
+            if created is None:
                 return len(steps.create) - made
-            message = f"Created pod: {created['metadata']['name']}"
-            self.recorder.record(job, "Normal", "SuccessfulCreate", message, COMPONENT)
+            self.tell(job, "Normal", "SuccessfulCreate", f"Created pod: {created['metadata']['name']}")
         return 0
 
-    def _remove(self, job: Object, steps: Plan) -> None:
-        namespace = job["metadata"]["namespace"]
-        for name in steps.release:
-            self.cluster.modify(self.pods, namespace, name, _release)
-        for name in steps.delete:
-            if self.cluster.store.get(self.pods.key, namespace, name) is not None:
-                self.cluster.delete(self.pods, namespace, name)
-                self.recorder.record(job, "Normal", "SuccessfulDelete", f"Deleted pod: {name}", COMPONENT)
-
-    def _write_status(self, job: Object, steps: Plan, refused: int) -> None:
-        status = dict(steps.status)
-        if refused:
-            status["active"] = max(0, status.get("active", 0) - refused)
-            if not status["active"]:
-                del status["active"]
-
-        def write(stored: Object) -> None:
-            stored["status"] = status
-
-        self.cluster.modify(self.jobs, job["metadata"]["namespace"], job["metadata"]["name"], write)
-
-    def release_orphan(self, key: JobKey) -> None:
+    def release_orphan(self, key: Key) -> None:
         """Remove the finalizer of a pod whose Job was deleted."""
         pod = self.cluster.store.get(self.pods.key, *key)
         if pod is None or not has_finalizer(pod):
@@ -125,11 +97,14 @@ class JobController:
             self.cluster.modify(self.pods, *key, _release)
 
 
+def _without_refused(steps: Plan, refused: int) -> Plan:
+    active = max(0, steps.status.get("active", 0) - refused)
+    others = {key: value for key, value in steps.status.items() if key != "active"}
+    return replace(steps, status={**others, **({"active": active} if active else {})})
+
+
 def _release(pod: Object) -> None:
-    finalizers = [f for f in pod["metadata"].get("finalizers") or [] if f != TRACKING_FINALIZER]
-    pod["metadata"]["finalizers"] = finalizers
-    if not finalizers:
-        del pod["metadata"]["finalizers"]
+    keep_in_list(pod["metadata"], "finalizers", lambda each: each != TRACKING_FINALIZER)
 
 
 def pod_of(job: Object, index: int | None) -> Object:

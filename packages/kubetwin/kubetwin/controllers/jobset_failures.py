@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubetwin.controllers.job_plan import condition
 from kubetwin.controllers.jobset_jobs import REPLICATED_JOB
+from kubetwin.model.conditions import true_condition
 from kubetwin.model.errors import Object
 
 RESTART, FAIL, RESTART_UNCOUNTED = "RestartJobSet", "FailJobSet", "RestartJobSetAndIgnoreMaxRestarts"
@@ -53,7 +53,7 @@ def _said(text: str, job: Object) -> str:
 
 
 def _failure(job: Object) -> Object:
-    return condition(job.get("status") or {}, "Failed") or {}
+    return true_condition(job.get("status"), "Failed") or {}
 
 
 def _failed_at(job: Object) -> str:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from kubetwin.controllers.job_plan import condition
 from kubetwin.controllers.jobset_failures import judge
 from kubetwin.controllers.jobset_jobs import (
     REPLICATED_JOB,
@@ -19,25 +18,22 @@ from kubetwin.controllers.jobset_jobs import (
     replicas_of,
     replicated_jobs,
 )
+from kubetwin.controllers.reconciler import Event, Steps, after_the_end
 from kubetwin.model import times
+from kubetwin.model.conditions import find_condition, holds, true_condition
 from kubetwin.model.errors import Object
 
 RESTARTING = "RestartingJobSet"
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Steps):
     """The steps of one reconciliation: delete, create, suspend or resume, write the status and the events."""
 
-    status: Object
     create: tuple[Child, ...] = ()
     delete: tuple[str, ...] = ()
     suspend: tuple[str, ...] = ()
     resume: tuple[str, ...] = ()
-    events: tuple[tuple[str, str, str], ...] = ()
-    requeue_seconds: float | None = None
-    expired: bool = False
-    """Whether the time to live after the end is over, so that the JobSet is deleted."""
 
     @property
     def restarts(self) -> int:
@@ -56,7 +52,7 @@ def plan(jobset: Object, jobs: Sequence[Object], now: datetime) -> Plan:
 
 
 def is_finished(status: Object) -> bool:
-    return bool(condition(status, "Completed") or condition(status, "Failed"))
+    return holds(status, "Completed") or holds(status, "Failed")
 
 
 def _names(jobs: Sequence[Object]) -> tuple[str, ...]:
@@ -75,7 +71,7 @@ class _Planner:
     jobset: Object
     jobs: Sequence[Object]
     now: datetime
-    events: list[tuple[str, str, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.spec: Object = self.jobset["spec"]
@@ -85,8 +81,8 @@ class _Planner:
         attempt = str(self.status["restarts"])
         current = [job for job in self.jobs if job["metadata"]["labels"].get(RESTART_ATTEMPT) == attempt]
         self.previous = [job for job in self.jobs if job not in current]
-        self.failed = [job for job in current if condition(job.get("status") or {}, "Failed")]
-        self.completed = [job for job in current if condition(job.get("status") or {}, "Complete")]
+        self.failed = [job for job in current if holds(job.get("status"), "Failed")]
+        self.completed = [job for job in current if holds(job.get("status"), "Complete")]
         self.active = [job for job in current if job not in self.failed and job not in self.completed]
         self.current = current
 
@@ -124,22 +120,14 @@ class _Planner:
         }
 
     def _finished(self) -> Plan:
-        lifetime = self.spec.get("ttlSecondsAfterFinished")
-        left = None
-        if lifetime is not None:
-            end = condition(self.before, "Completed") or condition(self.before, "Failed") or {}
-            left = (times.parse(end["lastTransitionTime"]) + timedelta(seconds=lifetime) - self.now).total_seconds()
-        return Plan(
-            self.before,
-            delete=_names([*self.active, *self.previous]),
-            requeue_seconds=None if left is None else max(left, 0.0),
-            expired=left is not None and left <= 0,
-        )
+        end = true_condition(self.before, "Completed") or true_condition(self.before, "Failed") or {}
+        ended = after_the_end(end["lastTransitionTime"], self.spec.get("ttlSecondsAfterFinished"), self.now)
+        return Plan(self.before, delete=_names([*self.active, *self.previous]), **ended)
 
     def _apply_failure_policy(self) -> Plan:
         verdict = judge(self.jobset, self.failed)
         if not verdict.restart:
-            if condition(self.status, RESTARTING) or self._condition(RESTARTING):
+            if find_condition(self.status, RESTARTING):
                 self._set(RESTARTING, "JobSetFailed", "jobset failed", status="False")
             self.status["terminalState"] = "Failed"
             self._set("Failed", verdict.reason, verdict.message, kind="Warning")
@@ -193,13 +181,13 @@ class _Planner:
     def _note_suspension(self, suspended: bool) -> None:
         if suspended:
             self._set("Suspended", "SuspendedJobs", "jobset is suspended")
-        elif condition(self.status, "Suspended"):
+        elif holds(self.status, "Suspended"):
             self._set("Suspended", "ResumeJobs", "jobset is resumed", status="False")
 
     def _note_readiness(self) -> None:
         """The end of a restart and of an ordered start, as conditions."""
         ready = not self.previous and all(self._reached(r["name"], "Ready") for r in replicated_jobs(self.jobset))
-        if ready and condition(self.status, RESTARTING):
+        if ready and holds(self.status, RESTARTING):
             self._set(RESTARTING, "JobsReady", "all jobs are ready", status="False")
         if (self.spec.get("startupPolicy") or {}).get("startupPolicyOrder") != "InOrder" or self.spec.get("suspend"):
             return
@@ -208,20 +196,16 @@ class _Planner:
         else:
             self._set("StartupPolicyInProgress", "StartupPolicyInProgress", "in order startup policy is in progress")
 
-    def _condition(self, kind: str) -> Object | None:
-        return next((c for c in self.status["conditions"] if c["type"] == kind), None)
-
     def _set(self, name: str, reason: str, message: str, *, status: str = "True", kind: str = "Normal") -> None:
         """Set a condition and, where its status changes, write an event."""
-        old = self._condition(name)
+        old = find_condition(self.status, name)
         moment = times.seconds(self.now)
         if old is not None and old["status"] == status:
             old.update(reason=reason, message=message)
             return
         new = {"type": name, "status": status, "reason": reason, "message": message, "lastTransitionTime": moment}
-        places = [n for n, c in enumerate(self.status["conditions"]) if c["type"] == name]
-        if places:
-            self.status["conditions"][places[0]] = new
+        if old is not None:
+            self.status["conditions"][self.status["conditions"].index(old)] = new
         else:
             self.status["conditions"].append(new)
         self.events.append((kind, reason, message))
@@ -236,4 +220,5 @@ class _Planner:
     ) -> Plan:
         if not self.status["conditions"]:
             del self.status["conditions"]
-        return Plan(self.status, create, delete, suspend, resume, tuple(self.events), requeue)
+        events = tuple(self.events)
+        return Plan(self.status, create, delete, suspend, resume, events=events, requeue_seconds=requeue)

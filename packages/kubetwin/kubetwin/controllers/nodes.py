@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from kubetwin.controllers.events import EventRecorder
-from kubetwin.controllers.scheduler import set_condition
 from kubetwin.controllers.taint_eviction import TaintEviction
 from kubetwin.controllers.work import WorkQueue
+from kubetwin.model.conditions import find_condition, holds, mark_disrupted, set_condition
 from kubetwin.model.errors import Object
 from kubetwin.resources.pod_defaults import tolerate_lost_nodes
 from kubetwin.resources.resource import Resource
@@ -23,8 +23,7 @@ UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 def ready_status(node: Object) -> str:
     """The status of the Ready condition ("" before the kubelet's first report)."""
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return next((str(c["status"]) for c in conditions if c["type"] == "Ready"), "")
+    return str((find_condition(node.get("status"), "Ready") or {}).get("status", ""))
 
 
 def wanted_taints(node: Object) -> list[Object]:
@@ -87,9 +86,7 @@ class NodeController:
 
     def _mark_pods_not_ready(self, name: str) -> None:
         for pod in self.cluster.store.objects("pods"):
-            conditions = pod["status"].get("conditions") or []
-            ready = any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
-            if pod["spec"].get("nodeName") == name and ready:
+            if pod["spec"].get("nodeName") == name and holds(pod["status"], "Ready"):
                 self.cluster.modify(self.pods, pod["metadata"]["namespace"], pod["metadata"]["name"], _not_ready)
 
     def _reconcile(self, name: str) -> None:
@@ -117,9 +114,7 @@ def _heartbeats(node: Object | None) -> list[str]:
 
 def _fail(pod: Object) -> None:
     pod["status"] |= {"phase": "Failed"}
-    message = "PodGC: node no longer exists"
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC", "message": message}
-    set_condition(pod["status"], condition)
+    mark_disrupted(pod, "DeletionByPodGC", "PodGC: node no longer exists")
 
 
 def _not_ready(pod: Object) -> None:
@@ -128,8 +123,8 @@ def _not_ready(pod: Object) -> None:
 
 def _unknown(node: Object) -> None:
     message = "Kubelet stopped posting node status."
-    condition = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": message}
-    old = next(c for c in node["status"]["conditions"] if c["type"] == "Ready")
+    condition: Object = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": message}
+    old = find_condition(node["status"], "Ready") or {}
     set_condition(node["status"], condition)
     condition.pop("lastProbeTime")
     condition["lastHeartbeatTime"] = old.get("lastHeartbeatTime")

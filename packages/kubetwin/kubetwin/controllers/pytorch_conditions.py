@@ -5,21 +5,17 @@ from __future__ import annotations
 from datetime import datetime
 
 from kubetwin.model import times
+from kubetwin.model.conditions import find_condition, holds
 from kubetwin.model.errors import Object
 
 _EXCLUDES = {"Running": "Restarting", "Restarting": "Running"}
-
-
-def holds(status: Object, kind: str) -> bool:
-    """Whether the condition of this type is True."""
-    return any(c["type"] == kind and c["status"] == "True" for c in status.get("conditions") or [])
 
 
 def set_condition(
     status: Object, kind: str, reason: str, message: str, now: datetime, *, status_value: str = "True"
 ) -> bool:
     """Set a condition; whether anything changed. A failed job keeps the conditions that it has."""
-    old = next((c for c in status["conditions"] if c["type"] == kind), None)
+    old = find_condition(status, kind)
     if holds(status, "Failed") or (old and (old["status"], old["reason"]) == (status_value, reason)):
         return False
     moment = times.seconds(now)

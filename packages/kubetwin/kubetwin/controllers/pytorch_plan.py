@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from kubetwin.controllers.pytorch_conditions import holds, set_condition, stop_running
+from kubetwin.controllers.pytorch_conditions import set_condition, stop_running
 from kubetwin.controllers.pytorch_pods import (
     MASTER,
     TYPE_LABEL,
@@ -20,7 +20,9 @@ from kubetwin.controllers.pytorch_pods import (
     replicas_of,
     restarts_of,
 )
+from kubetwin.controllers.reconciler import Event, Steps, after_the_end
 from kubetwin.model import times
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import Object
 
 RETRYABLE_EXIT_CODE = 128
@@ -28,19 +30,14 @@ RETRYABLE_EXIT_CODE = 128
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Steps):
     """The steps of one reconciliation: delete, create, write the status and the events."""
 
-    status: Object
     create: tuple[Replica, ...] = ()
     delete_pods: tuple[str, ...] = ()
     delete_services: tuple[str, ...] = ()
-    events: tuple[tuple[str, str, str], ...] = ()
     remade: int = 0
     """Failed pods that this plan replaces."""
-    requeue_seconds: float | None = None
-    expired: bool = False
-    """Whether the time to live after the end is over, so that the job is deleted."""
 
 
 def plan(job: Object, pods: Sequence[Object], services: Sequence[str], now: datetime, *, remade: int = 0) -> Plan:
@@ -74,7 +71,7 @@ class _Planner:
     services: Sequence[str]
     now: datetime
     remade: int
-    events: list[tuple[str, str, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.name = self.job["metadata"]["name"]
@@ -196,10 +193,7 @@ class _Planner:
         return "has reached the specified backoff limit" if exceeded or again else ""
 
     def _seconds_to_deadline(self) -> float | None:
-        seconds, start = self.policy.get("activeDeadlineSeconds"), self.status.get("startTime")
-        if seconds is None or start is None:
-            return None
-        return (times.parse(start) + timedelta(seconds=seconds) - self.now).total_seconds()
+        return times.seconds_left(self.status.get("startTime"), self.policy.get("activeDeadlineSeconds"), self.now)
 
     def _finished(self) -> Plan:
         cleaned = self._to_clean()
@@ -208,17 +202,9 @@ class _Planner:
             self.status["replicaStatuses"] = {
                 kind: _all_succeeded(counts) for kind, counts in (self.before.get("replicaStatuses") or {}).items()
             }
-        lifetime, end = self.policy.get("ttlSecondsAfterFinished"), self.before.get("completionTime")
-        left = None
-        if lifetime is not None and end:
-            left = (times.parse(end) + timedelta(seconds=lifetime) - self.now).total_seconds()
-        return Plan(
-            self.status,
-            delete_pods=cleaned,
-            delete_services=tuple(services),
-            requeue_seconds=None if left is None else max(left, 0.0),
-            expired=left is not None and left <= 0,
-        )
+        end, lifetime = self.before.get("completionTime"), self.policy.get("ttlSecondsAfterFinished")
+        ended = after_the_end(end, lifetime, self.now)
+        return Plan(self.status, delete_pods=cleaned, delete_services=tuple(services), **ended)
 
     @property
     def _cleaning(self) -> str:
@@ -249,7 +235,8 @@ class _Planner:
         remade: int = 0,
         requeue: float | None = None,
     ) -> Plan:
-        return Plan(self.status, create, delete_pods, delete_services, tuple(self.events), remade, requeue)
+        events = tuple(self.events)
+        return Plan(self.status, create, delete_pods, delete_services, remade, events=events, requeue_seconds=requeue)
 
 
 def _type_of(pod: Object) -> str:

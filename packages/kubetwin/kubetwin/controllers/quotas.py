@@ -129,12 +129,7 @@ class QuotaController:
         for quota in self.cluster.store.objects(QUOTAS, namespace):
             hard = quota["spec"].get("hard") or {}
             amounts = {name: _format(name, amount) for name, amount in used(self.cluster.store, quota).items()}
-            status = {"hard": hard, "used": amounts}
-
-            def write(stored: Object, status: Object = status) -> None:
-                stored["status"] = status
-
-            self.cluster.modify(self.quotas, namespace, quota["metadata"]["name"], write)
+            self.cluster.set_status(self.quotas, quota, {"hard": hard, "used": amounts})
 
 
 def start(cluster: Cluster, _recorder: EventRecorder) -> None:

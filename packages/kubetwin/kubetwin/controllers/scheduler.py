@@ -10,7 +10,7 @@ from kubetwin.controllers.preemption import preempt, priority
 from kubetwin.controllers.scheduling import Placement, hopeless, place
 from kubetwin.controllers.usage import NodeUsage, occupies
 from kubetwin.controllers.work import WorkQueue
-from kubetwin.model import times
+from kubetwin.model.conditions import mark_disrupted, set_condition
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
@@ -19,17 +19,6 @@ from kubetwin.store import Change
 NAME = "default-scheduler"
 
 PodKey = tuple[str, str]
-
-
-def set_condition(status: Object, new: Object) -> None:
-    """Add a condition or replace the one of its type; the time of transition stays while the status does."""
-    conditions = list(status.get("conditions") or [])
-    old = next((c for c in conditions if c["type"] == new["type"]), None)
-    new.setdefault("lastProbeTime", None)
-    new["lastTransitionTime"] = times.seconds(times.now())
-    if old is not None and old["status"] == new["status"]:
-        new["lastTransitionTime"] = old["lastTransitionTime"]
-    status["conditions"] = [c for c in conditions if c["type"] != new["type"]] + [new]
 
 
 class Scheduler:
@@ -116,9 +105,8 @@ class Scheduler:
     def _bind(self, pod: Object, node: str) -> None:
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         if bind(self.cluster, namespace, name, node) is not None:
-            self.recorder.record(
-                pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", NAME
-            )
+            message = f"Successfully assigned {namespace}/{name} to {node}"
+            self.recorder.record(pod, "Normal", "Scheduled", message, NAME)
 
     def _preempt(self, pod: Object) -> None:
         """Delete pods of lower priority if that makes room; the pod is placed when they have ended."""
@@ -131,13 +119,9 @@ class Scheduler:
         found = preempt(pod, self.cluster.store.objects("nodes"), by_node)
         if found is None:
             return
-        metadata = pod["metadata"]
-        self.cluster.modify(
-            self.pods,
-            metadata["namespace"],
-            metadata["name"],
-            lambda stored: stored["status"].update(nominatedNodeName=found.node),
-        )
+        metadata, nominated = pod["metadata"], {"nominatedNodeName": found.node}
+        key = (metadata["namespace"], metadata["name"])
+        self.cluster.modify(self.pods, *key, lambda stored: stored["status"].update(nominated))
         for victim in found.victims:
             place_of = (victim["metadata"]["namespace"], victim["metadata"]["name"])
             self.cluster.modify(self.pods, *place_of, _give_way)
@@ -163,8 +147,7 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
 
 def _give_way(pod: Object) -> None:
     message = f"{NAME}: preempting to accommodate a higher priority pod"
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": message}
-    set_condition(pod["status"], condition)
+    mark_disrupted(pod, "PreemptionByScheduler", message)
 
 
 def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:
@@ -185,14 +168,9 @@ def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = 
 
 
 def _is_ours(pod: Object) -> bool:
-    spec, metadata = pod["spec"], pod["metadata"]
-    gated = bool(spec.get("schedulingGates"))
-    return (
-        not spec.get("nodeName")
-        and spec.get("schedulerName") == NAME
-        and not metadata.get("deletionTimestamp")
-        and not gated
-    )
+    spec = pod["spec"]
+    waits = not spec.get("nodeName") and not spec.get("schedulingGates")
+    return waits and spec.get("schedulerName") == NAME and not pod["metadata"].get("deletionTimestamp")
 
 
 def _spec_changed(change: Change) -> bool:

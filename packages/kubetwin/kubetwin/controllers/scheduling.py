@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from kubetwin.model.errors import Object
 from kubetwin.model.quantity import add_quantities, parse_quantity
-from kubetwin.model.selectors import LabelSelector, Requirement, label_selector_of
+from kubetwin.model.selectors import label_selector_of, requirements_of
 
 Amounts = dict[str, Fraction]
 
@@ -202,14 +202,8 @@ def _term_matches(term: Object, node: Object) -> bool:
     expressions, fields = term.get("matchExpressions") or [], term.get("matchFields") or []
     if not expressions and not fields:
         return False
-    return _requirements(expressions).matches(labels) and _requirements(fields).matches(names)
-
-
-def _requirements(expressions: Sequence[Object]) -> LabelSelector:
-    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
-    return LabelSelector(
-        tuple(Requirement(e["key"], operators[e["operator"]], frozenset(e.get("values") or [])) for e in expressions)
-    )
+    wanted = ((expressions, labels), (fields, names))
+    return all(requirement.matches(found) for listed, found in wanted for requirement in requirements_of(listed))
 
 
 def allocatable(node: Object) -> Amounts:

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from kubetwin.controllers.events import EventRecorder
-from kubetwin.controllers.scheduler import set_condition
 from kubetwin.controllers.scheduling import tolerates
 from kubetwin.controllers.work import WorkQueue
+from kubetwin.model.conditions import mark_disrupted
 from kubetwin.model.errors import Object
 from kubetwin.state.cluster import Cluster, NodeTimes
 from kubetwin.state.deletion import DeleteOptions
@@ -96,6 +96,4 @@ def _taints(node: Object) -> list[Object]:
 
 
 def _disrupt(pod: Object) -> None:
-    message = "Taint manager: deleting due to NoExecute taint"
-    condition = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": message}
-    set_condition(pod["status"], condition)
+    mark_disrupted(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from kubetwin.controllers.reconciler import Event, Steps, after_the_end
 from kubetwin.controllers.volcano_pods import TASK_KEY, min_available, pod_name, tasks_of, wanted_pods
 from kubetwin.controllers.volcano_policies import Action, Request, action_for
 from kubetwin.model import times
@@ -25,19 +26,14 @@ _KEPT = ("state", "conditions", "minAvailable", "retryCount", "version")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Steps):
     """The steps of one reconciliation: delete, keep or drop the gang's objects, create, write status and events."""
 
-    status: Object
     create: tuple[tuple[Object, int], ...] = ()
     """Task and index of each new pod."""
     delete: tuple[str, ...] = ()
     equipped: bool | None = None
     """Whether PodGroup and plugins' objects have to be there, have to go, or (None) are left alone."""
-    events: tuple[tuple[str, str, str], ...] = ()
-    requeue_seconds: float | None = None
-    expired: bool = False
-    """Whether the time to live after the end is over, so that the Job is deleted."""
 
 
 def plan(job: Object, request: Request, pods: Sequence[Object], group_phase: str, now: datetime) -> Plan:
@@ -64,7 +60,7 @@ class _Planner:
     pods: Sequence[Object]
     group_phase: str
     now: datetime
-    events: list[tuple[str, str, str]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.spec: Object = self.job["spec"]
@@ -158,19 +154,10 @@ class _Planner:
     def _finished(self) -> Plan:
         """End the remaining pods of an ended Job, and delete it after its time to live."""
         left = [pod["metadata"]["name"] for pod in self.staying if pod["status"].get("phase") not in _ENDED]
-        lifetime = self.spec.get("ttlSecondsAfterFinished")
-        seconds = None
-        if lifetime is not None and self.phase in FINISHED:
-            end = times.parse(self.before["state"]["lastTransitionTime"])
-            seconds = (end + timedelta(seconds=lifetime) - self.now).total_seconds()
+        end = self.before["state"]["lastTransitionTime"] if self.phase in FINISHED else None
         status = {key: value for key, value in self.before.items() if key != "terminating" or self.leaving}
-        return Plan(
-            status,
-            delete=tuple(left),
-            equipped=False,
-            requeue_seconds=None if seconds is None else max(seconds, 0.0),
-            expired=seconds is not None and seconds <= 0,
-        )
+        ended = after_the_end(end, self.spec.get("ttlSecondsAfterFinished"), self.now)
+        return Plan(status, delete=tuple(left), equipped=False, **ended)
 
     def _sync(self) -> Plan:
         """Create the missing pods, once the scheduler has admitted the gang, and count."""

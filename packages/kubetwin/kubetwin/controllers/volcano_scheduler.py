@@ -13,6 +13,7 @@ from kubetwin.controllers.volcano_gangs import min_resources, place_gang, room, 
 from kubetwin.controllers.volcano_pods import GROUP_KEY, SCHEDULER
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
+from kubetwin.model.conditions import find_condition
 from kubetwin.model.errors import Object
 from kubetwin.model.quantity import add_quantities
 from kubetwin.resources.pod_defaults import SYSTEM_PRIORITIES
@@ -172,8 +173,7 @@ class VolcanoScheduler:
     def _tell(self, pod: Object, refusal: str, gang: str) -> None:
         reason = "Unschedulable" if refusal else "Schedulable"
         message = refusal or gang
-        conditions = pod["status"].get("conditions") or []
-        if any(c["type"] == "PodScheduled" and c.get("message") == message for c in conditions):
+        if (find_condition(pod["status"], "PodScheduled") or {}).get("message") == message:
             return
         mark_unscheduled(self.cluster, pod, message, reason)
         self.recorder.record(pod, "Warning", "FailedScheduling", message, SCHEDULER)
@@ -181,7 +181,7 @@ class VolcanoScheduler:
     def _set_condition(self, group: Object, kind: str, reason: str, message: str) -> None:
         current = self.cluster.store.get(self.groups.key, *_place(group)) or group
         conditions = (current.get("status") or {}).get("conditions") or []
-        old = next((c for c in conditions if c["type"] == kind), None)
+        old = find_condition(current.get("status"), kind)
         if old is not None and (old["reason"], old.get("message", "")) == (reason, message):
             return
         new = {

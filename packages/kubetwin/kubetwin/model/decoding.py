@@ -13,10 +13,8 @@ from typing import Any
 
 from kubetwin.model.errors import Object
 from kubetwin.model.quantity import parse_quantity
-from kubetwin.model.schema import Schema, definition, json_type, resolve, short_name
+from kubetwin.model.schema import INT_OR_STRING, QUANTITY, Schema, definition, fits, json_type, resolve, short_name
 
-_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _TIMES = ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime")
 _FREE_FORM = (
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
@@ -101,12 +99,12 @@ def _go_type(name: str, schema: Schema) -> str:
 
 def _value(value: Any, schema: Schema, place: _Place, unknown: list[str]) -> Any:
     name, resolved = resolve(schema)
-    if name == _QUANTITY:
+    if name == QUANTITY:
         parse_quantity(value)
         return value if isinstance(value, str) else str(value)
     if name in _TIMES:
         return _time(value, place)
-    if name in _FREE_FORM or (name == _INT_OR_STRING and isinstance(value, str | int)):
+    if name in _FREE_FORM or (name == INT_OR_STRING and isinstance(value, str | int)):
         return value
     kind = json_type(resolved)
     if kind == "object" or "properties" in resolved:
@@ -122,13 +120,7 @@ def _value(value: Any, schema: Schema, place: _Place, unknown: list[str]) -> Any
 
 
 def _scalar(value: Any, kind: str, go_type: str, place: _Place, *, encoded: bool = False) -> Any:
-    fits = {
-        "string": isinstance(value, str),
-        "boolean": isinstance(value, bool),
-        "integer": isinstance(value, int) and not isinstance(value, bool),
-        "number": isinstance(value, int | float) and not isinstance(value, bool),
-    }
-    if not fits.get(kind, True):
+    if not fits(value, kind):
         raise _fail(value, place, go_type)
     if encoded:
         _check_base64(value)

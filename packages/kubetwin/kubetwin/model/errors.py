@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,8 @@ Object = dict[str, Any]
 """A Kubernetes object as JSON. Objects that the store hands out are shared: copy before changing one."""
 
 
+PORTS = (1, 65535)
+MOST_INT32 = 2**31 - 1
 AT_LEAST_ZERO = "must be greater than or equal to 0"
 
 
@@ -94,6 +96,18 @@ def quoted_list(options: Iterable[str]) -> str:
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     options = ", ".join(f'"{option}"' for option in supported)
     return FieldError("FieldValueNotSupported", path, f"Unsupported value: {show(value)}: supported values: {options}")
+
+
+def one_of(path: str, value: Any, supported: Collection[str]) -> list[FieldError]:
+    """A fault if a value is none of those that are supported."""
+    return [] if value in supported else [not_supported(path, value, supported)]
+
+
+def in_range(path: str, number: int | None, least: int, most: int) -> list[FieldError]:
+    """A fault if a number is out of its range; a missing one is no fault."""
+    if number is None or least <= number <= most:
+        return []
+    return [bad_value(path, number, f"must be between {least} and {most}, inclusive")]
 
 
 def forbidden_field(path: str, detail: str) -> FieldError:

@@ -132,6 +132,12 @@ def label_value(value: str) -> str | None:
     return _words(text, _LABEL_VALUE, "MyValue", "my_value", "12345")
 
 
+def follows(rule: NameRule, path: str, value: str) -> list[FieldError]:
+    """A fault if a value does not follow a rule."""
+    fault = rule(value)
+    return [bad_value(path, value, fault)] if fault else []
+
+
 def validate_entry_name(name: str, seen: set[str], path: str) -> Iterator[FieldError]:
     """Faults of the name of an entry of a list, which no entry before it has.
 
@@ -150,9 +156,8 @@ def validate_entry_name(name: str, seen: set[str], path: str) -> Iterator[FieldE
 
 
 def validate_labels(labels: Mapping[str, Any] | None, path: str) -> list[FieldError]:
-    errors = []
-    for key, value in (labels or {}).items():
-        for subject, fault in ((key, qualified_name(key)), (value, label_value(value))):
-            if fault:
-                errors.append(bad_value(path, subject, fault))
-    return errors
+    return [
+        fault
+        for key, value in (labels or {}).items()
+        for fault in (*follows(qualified_name, path, key), *follows(label_value, path, value))
+    ]

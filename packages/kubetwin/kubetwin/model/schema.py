@@ -17,6 +17,10 @@ Schema = dict[str, Any]
 VERSION = "v1.36.0-local"
 _PREFIX = "#/$defs/"
 
+OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+
 
 @cache
 def definitions() -> dict[str, Schema]:
@@ -48,6 +52,23 @@ def json_type(schema: Schema) -> str:
     if isinstance(kinds, list):
         return next((str(kind) for kind in kinds if kind != "null"), "")
     return str(kinds)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "array": (list,),
+    "object": (dict,),
+}
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value is of a JSON type; every value is of one that is not known."""
+    if isinstance(value, bool):
+        return kind == "boolean" or kind not in _TYPES
+    return isinstance(value, _TYPES.get(kind, (object,)))
 
 
 def short_name(full_name: str) -> str:

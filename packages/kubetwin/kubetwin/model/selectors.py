@@ -11,6 +11,8 @@ from kubetwin.model.names import label_value, qualified_name
 
 _TOKEN = re.compile(r"\s*(==|!=|[()!,=<>]|[^\s()!,=<>]+)")
 
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
+
 
 class BadSelector(ValueError):
     """The selector does not parse; the message is the API server's."""
@@ -178,11 +180,15 @@ def label_selector_of(selector: Mapping[str, Any] | None) -> LabelSelector:
     requirements = [
         Requirement(key, "in", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()
     ]
-    operators = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
-    for expression in selector.get("matchExpressions") or []:
-        values = frozenset(expression.get("values") or [])
-        requirements.append(Requirement(expression["key"], operators[expression["operator"]], values))
-    return LabelSelector(tuple(requirements))
+    return LabelSelector((*requirements, *requirements_of(selector.get("matchExpressions"))))
+
+
+def requirements_of(expressions: Sequence[Mapping[str, Any]] | None) -> tuple[Requirement, ...]:
+    """The requirements that an object lists, on labels or on fields of a node."""
+    return tuple(
+        Requirement(each["key"], _OPERATORS[each["operator"]], frozenset(each.get("values") or []))
+        for each in expressions or ()
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def now() -> datetime:
@@ -21,6 +21,13 @@ def micros(moment: datetime) -> str:
 
 def parse(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def seconds_left(since: str | None, seconds: float | None, moment: datetime) -> float | None:
+    """Seconds until a time span that began with a time stamp is over; None if it has no begin or no length."""
+    if not since or seconds is None:
+        return None
+    return (parse(since) + timedelta(seconds=seconds) - moment).total_seconds()
 
 
 def age(since: str, moment: datetime) -> str:

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, parse_qsl, unquote, urlsplit
 
 from kubetwin.certificates import create_authority, issue_certificate
 from kubetwin.https_server import HttpsServer, QuietHandler
-from kubetwin.node.log_catalogue import Logs, NoLog
+from kubetwin.node.log_catalogue import KubeletRefusal, Logs
 from kubetwin.node.log_reader import LogOptions, read_log
 from kubetwin.node.log_writer import ContainerLog
 from kubetwin.node.multiplexer import WebSocket
 from kubetwin.node.running_containers import RunningContainers
-from kubetwin.node.streams import STREAMS, NoStream, handshake, open_stream
+from kubetwin.node.streams import STREAMS, handshake, open_stream
 
 _FOLLOW_CHECK_SECONDS = 30.0
 """Interval in seconds at which a follower checks whether its client has disconnected."""
@@ -60,13 +60,13 @@ class _Handler(QuietHandler):
         url = urlsplit(self.path)
         parts = [unquote(part) for part in url.path.strip("/").split("/")]
         if parts == ["healthz"]:
-            self._text(200, "ok")
+            self.answer(200, b"ok")
         elif not self._is_api_server():
-            self._text(401, "Unauthorized")
+            self.answer(401, b"Unauthorized")
         elif parts[0] in STREAMS:
             self._answer_stream(parts, parse_qs(url.query))
         elif len(parts) != 4 or parts[0] != "containerLogs":
-            self._text(404, "404 page not found\n")
+            self.answer(404, b"404 page not found\n")
         else:
             self._answer_log(parts[1:], dict(parse_qsl(url.query)))
 
@@ -76,23 +76,25 @@ class _Handler(QuietHandler):
         try:
             options = LogOptions.from_query(query, datetime.now(UTC))
         except ValueError as error:
-            self._text(400, f"{error}\n")
+            self.answer(400, f"{error}\n".encode())
             return
         namespace, pod, container = names
         try:
             path, live = self.server.logs.find(namespace, pod, container, previous=options.previous)
-        except NoLog as error:
-            self._text(error.status, f"{error}\n")
+        except KubeletRefusal as error:
+            self.answer(error.status, f"{error}\n".encode())
             return
         with path.open("rb") as log:
-            self._stream(read_log(log, options, None if live is None else self._waiter(live)))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain")
+            self.send_chunks(read_log(log, options, None if live is None else self._waiter(live)))
 
     def _answer_stream(self, parts: list[str], query: dict[str, list[str]]) -> None:
         try:
             stream = open_stream(parts, query, self.server.running)
             accepted = handshake(self.headers, stream.protocols)
-        except NoStream as error:
-            self._text(error.status, f"{error}")
+        except KubeletRefusal as error:
+            self.answer(error.status, f"{error}".encode())
             return
         self.send_response(101)
         for name, value in accepted.items():
@@ -128,21 +130,3 @@ class _Handler(QuietHandler):
             return True
         finally:
             self.connection.settimeout(self.timeout)
-
-    def _stream(self, blocks: Iterator[bytes]) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        for block in blocks:
-            if block:
-                self.wfile.write(b"%x\r\n%b\r\n" % (len(block), block))
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _text(self, status: int, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)

@@ -10,8 +10,8 @@ from typing import Any
 from kubetwin.node.log_writer import ContainerLog
 
 
-class NoLog(Exception):
-    """There is no such log; the text is the kubelet's.
+class KubeletRefusal(Exception):
+    """A request for a log or a stream cannot be answered; the text is the kubelet's.
 
     Attributes:
         status: HTTP status code that the kubelet answers with.
@@ -78,23 +78,23 @@ class Logs:
             previous: Whether to read the log of the last run that has ended.
 
         Raises:
-            NoLog: If there is none.
+            KubeletRefusal: If there is none.
         """
         with self._lock:
             folder = self._folders.get((namespace, pod))
             if folder is None:
-                raise NoLog(404, f'pod "{pod}" in namespace "{namespace}" is not on this node')
+                raise KubeletRefusal(404, f'pod "{pod}" in namespace "{namespace}" is not on this node')
             path = folder / f"{container}.log"
             if previous and self._waiting.get(path) != "CrashLoopBackOff":
                 path = folder / f"{container}.previous.log"
             if path.exists():
                 return path, self._live.get(path)
             if previous:
-                raise NoLog(400, f'previous terminated container "{container}" in pod "{pod}" not found')
+                raise KubeletRefusal(400, f'previous terminated container "{container}" in pod "{pod}" not found')
             reason = self._waiting.get(path)
         if reason is None:
-            raise NoLog(400, f'container "{container}" in pod "{pod}" is not available')
-        raise NoLog(400, f'container "{container}" in pod "{pod}" is waiting to start: {reason}')
+            raise KubeletRefusal(400, f'container "{container}" in pod "{pod}" is not available')
+        raise KubeletRefusal(400, f'container "{container}" in pod "{pod}" is waiting to start: {reason}')
 
 
 def _key(pod: Mapping[str, Any]) -> tuple[str, str]:

@@ -15,6 +15,12 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 """Time after its last heartbeat in which the control plane takes a node for ready (the kubelet's default)."""
 
+_CONDITIONS = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
 _ARCHITECTURES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
@@ -51,21 +57,7 @@ def node_status(spec: NodeSpec, kubelet_port: int, boot_id: str, since: datetime
         ],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
         "nodeInfo": _node_info(boot_id),
-        "conditions": [
-            _condition(
-                "MemoryPressure",
-                "False",
-                "KubeletHasSufficientMemory",
-                "kubelet has sufficient memory available",
-                since,
-                now,
-            ),
-            _condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure", since, now),
-            _condition(
-                "PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available", since, now
-            ),
-            _condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", since, now),
-        ],
+        "conditions": [_condition(*words, since, now) for words in _CONDITIONS],
     }
 
 

@@ -10,22 +10,11 @@ from wsproto.utilities import generate_accept_token
 
 from kubetwin.node import exec_session, port_forward
 from kubetwin.node.exec_session import BadRequest, StreamOptions
+from kubetwin.node.log_catalogue import KubeletRefusal
 from kubetwin.node.multiplexer import WebSocket
 from kubetwin.node.running_containers import RunningContainers
 
 STREAMS = ("exec", "attach", "portForward")
-
-
-class NoStream(Exception):
-    """A request cannot be answered; the text is the kubelet's.
-
-    Attributes:
-        status: HTTP status code.
-    """
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True)
@@ -46,27 +35,27 @@ def open_stream(parts: Sequence[str], query: Mapping[str, Sequence[str]], runnin
         running: The node's containers that run.
 
     Raises:
-        NoStream: If the container does not run, or the request asks for nothing that exists.
+        KubeletRefusal: If the container does not run, or the request asks for nothing that exists.
     """
     kind, *names = parts
     if len(names) != (2 if kind == "portForward" else 3):
-        raise NoStream(404, "404 page not found\n")
+        raise KubeletRefusal(404, "404 page not found\n")
     try:
         if kind == "portForward":
             return _port_forward(names[0], names[1], query, running)
         options = StreamOptions.from_query(query)
     except BadRequest as error:
-        raise NoStream(400, str(error)) from error
+        raise KubeletRefusal(400, str(error)) from error
     namespace, pod, container = names
     found = running.find(namespace, pod, container)
     if found is None:
-        raise NoStream(500, f'container not found ("{container}")')
+        raise KubeletRefusal(500, f'container not found ("{container}")')
     if kind == "attach":
         log = found.process.log
         return Stream(exec_session.PROTOCOLS, lambda socket: exec_session.attach(socket, log))
     command = list(query.get("command") or ())
     if not command:
-        raise NoStream(400, "you must specify at least 1 command for exec")
+        raise KubeletRefusal(400, "you must specify at least 1 command for exec")
     launch = found.launch
     return Stream(exec_session.PROTOCOLS, lambda socket: exec_session.execute(socket, launch, command, options))
 
@@ -75,15 +64,17 @@ def handshake(headers: Message, protocols: Sequence[str]) -> dict[str, str]:
     """The headers that accept a WebSocket (RFC 6455, 4.2.2).
 
     Raises:
-        NoStream: If the request is no handshake, or names no subprotocol that is spoken here.
+        KubeletRefusal: If the request is no handshake, or names no subprotocol that is spoken here.
     """
     key = headers.get("Sec-WebSocket-Key")
     if headers.get("Upgrade", "").lower() != "websocket" or not key:
-        raise NoStream(400, "this node streams over WebSockets only")
+        raise KubeletRefusal(400, "this node streams over WebSockets only")
     asked = [name.strip() for name in headers.get("Sec-WebSocket-Protocol", "").split(",")]
     chosen = next((name for name in asked if name in protocols), None)
     if chosen is None:
-        raise NoStream(403, f"unable to negotiate protocol: client supports {asked}, server supports {list(protocols)}")
+        raise KubeletRefusal(
+            403, f"unable to negotiate protocol: client supports {asked}, server supports {list(protocols)}"
+        )
     accept = generate_accept_token(key.encode())
     return {
         "Upgrade": "websocket",
@@ -95,6 +86,6 @@ def handshake(headers: Message, protocols: Sequence[str]) -> dict[str, str]:
 
 def _port_forward(namespace: str, pod: str, query: Mapping[str, Sequence[str]], running: RunningContainers) -> Stream:
     if not running.runs(namespace, pod):
-        raise NoStream(500, f"network namespace for pod {namespace}/{pod} is closed")
+        raise KubeletRefusal(500, f"network namespace for pod {namespace}/{pod} is closed")
     ports = port_forward.ports_of(query)
     return Stream(port_forward.PROTOCOLS, lambda socket: port_forward.forward(socket, ports))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from kubetwin.model import times
 from kubetwin.model.errors import (
     FieldError,
     GroupResource,
@@ -14,12 +13,13 @@ from kubetwin.model.errors import (
     forbidden,
     forbidden_field,
     not_supported,
+    one_of,
     required,
 )
 from kubetwin.model.go_types import go_difference
 from kubetwin.model.names import dns_subdomain
 from kubetwin.model.quantity import parse_quantity
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.resources.selector_validation import selector_faults
 from kubetwin.store import Store
 
@@ -78,8 +78,7 @@ def _storage_faults(spec: Object) -> Iterator[FieldError]:
     name = spec.get("storageClassName", "")
     if name and (fault := dns_subdomain(name)):
         yield bad_value("spec.storageClassName", name, fault)
-    if spec["volumeMode"] not in _VOLUME_MODES:
-        yield not_supported("spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
+    yield from one_of("spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
 
 
 def _source_faults(spec: Object) -> Iterator[FieldError]:
@@ -170,10 +169,6 @@ def _modes(obj: Object) -> str:
     return ",".join(_MODES.get(mode, mode) for mode in obj["spec"].get("accessModes") or [])
 
 
-def _age(obj: Object) -> str:
-    return times.age(obj["metadata"]["creationTimestamp"], times.now())
-
-
 def _claimed_by(volume: Object) -> str:
     claim = volume["spec"].get("claimRef") or {}
     return f"{claim['namespace']}/{claim['name']}" if claim else ""
@@ -193,13 +188,13 @@ RESOURCES = (
         validate=_validate_claim,
         validate_update=_validate_claim_update,
         columns=(
-            Column("Name", lambda c: c["metadata"]["name"], format="name"),
+            NAME,
             Column("Status", lambda c: c["status"].get("phase", "")),
             Column("Volume", lambda c: c["spec"].get("volumeName", "")),
             Column("Capacity", lambda c: (c["status"].get("capacity") or {}).get("storage", "")),
             Column("Access Modes", _modes),
             Column("StorageClass", lambda c: c["spec"].get("storageClassName", "")),
-            Column("Age", _age),
+            AGE,
         ),
     ),
     Resource(
@@ -214,14 +209,14 @@ RESOURCES = (
         prepare=_prepare_volume,
         validate=_validate_volume,
         columns=(
-            Column("Name", lambda v: v["metadata"]["name"], format="name"),
+            NAME,
             Column("Capacity", lambda v: v["spec"]["capacity"].get("storage", "")),
             Column("Access Modes", _modes),
             Column("Reclaim Policy", lambda v: v["spec"]["persistentVolumeReclaimPolicy"]),
             Column("Status", lambda v: v["status"].get("phase", "")),
             Column("Claim", _claimed_by),
             Column("StorageClass", lambda v: v["spec"].get("storageClassName", "")),
-            Column("Age", _age),
+            AGE,
         ),
     ),
 )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 
-from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required, too_long
 from kubetwin.model.names import config_key
-from kubetwin.resources.resource import Column, Resource
+from kubetwin.resources.resource import AGE, NAME, Column, Resource
 
 _CONFIG_MAP = "io.k8s.api.core.v1.ConfigMap"
 _KEYS_OF_TYPES = {
@@ -20,8 +19,6 @@ _ACCOUNT = "kubernetes.io/service-account.name"
 
 MAX_BYTES = 1024 * 1024
 """Most bytes that the values of a ConfigMap or a Secret may have together."""
-
-_METADATA = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 def _validate_keys(obj: Object) -> list[FieldError]:
@@ -84,13 +81,6 @@ def _keys(obj: Object) -> int:
     return len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
 
 
-_NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(_METADATA, "name"))
-_AGE = Column(
-    "Age",
-    lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()),
-    described_by=(_METADATA, "creationTimestamp"),
-)
-
 RESOURCES = (
     Resource(
         kind="ConfigMap",
@@ -100,7 +90,7 @@ RESOURCES = (
         storage_hash="qFsyl6wFWjQ=",
         validate=_validate_keys,
         validate_update=_validate_update,
-        columns=(_NAME, Column("Data", _keys, described_by=(_CONFIG_MAP, "data")), _AGE),
+        columns=(NAME, Column("Data", _keys, described_by=(_CONFIG_MAP, "data")), AGE),
     ),
     Resource(
         kind="Secret",
@@ -111,6 +101,6 @@ RESOURCES = (
         default=_default_secret,
         validate=_validate_secret,
         validate_update=_validate_secret_update,
-        columns=(_NAME, Column("Type", lambda obj: obj.get("type", "")), Column("Data", _keys), _AGE),
+        columns=(NAME, Column("Type", lambda obj: obj.get("type", "")), Column("Data", _keys), AGE),
     ),
 )

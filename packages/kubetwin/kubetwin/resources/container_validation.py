@@ -8,19 +8,21 @@ from typing import Any
 
 from kubetwin.model.errors import (
     AT_LEAST_ZERO,
+    PORTS,
     FieldError,
     Object,
     bad_value,
     duplicate,
     forbidden_field,
+    in_range,
     missing_reference,
     not_supported,
+    one_of,
     required,
 )
-from kubetwin.model.names import config_key, port_name, qualified_name, validate_entry_name
+from kubetwin.model.names import config_key, follows, port_name, qualified_name, validate_entry_name
 from kubetwin.model.quantity import parse_quantity
 
-_PORTS = "must be between 1 and 65535, inclusive"
 _ONE_SOURCE = "may not have more than one field specified at a time"
 _SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef")
 _FIELDS_OF_ENVIRONMENT = (
@@ -36,6 +38,10 @@ _FIELDS_OF_ENVIRONMENT = (
 )
 _OTHER_FIELDS = ("metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase")
 _AMOUNTS = tuple(f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory"))
+_OPTIONS = {
+    "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
+    "terminationMessagePolicy": ("FallbackToLogsOnError", "File"),
+}
 _STANDARD = ("cpu", "memory", "ephemeral-storage")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBE_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
@@ -61,13 +67,8 @@ def validate_container(container: Object, path: str, volumes: set[Any], names: s
     yield from _environment_sources(container.get("envFrom") or [], f"{path}.envFrom")
     yield from _mounts(container.get("volumeMounts") or [], f"{path}.volumeMounts", volumes)
     yield from _probes(container, path)
-    supported = {
-        "imagePullPolicy": ("Always", "IfNotPresent", "Never"),
-        "terminationMessagePolicy": ("FallbackToLogsOnError", "File"),
-    }
-    for field, options in supported.items():
-        if container[field] not in options:
-            yield not_supported(f"{path}.{field}", container[field], options)
+    for field, options in _OPTIONS.items():
+        yield from one_of(f"{path}.{field}", container[field], options)
     yield from _resources(container["resources"], f"{path}.resources")
 
 
@@ -84,12 +85,10 @@ def _ports(ports: list[Object], path: str) -> Iterator[FieldError]:
         number = port.get("containerPort", 0)
         if number == 0:
             yield required(f"{where}.containerPort")
-        elif not 1 <= number <= 65535:
-            yield bad_value(f"{where}.containerPort", number, _PORTS)
-        if port.get("hostPort") and not 1 <= port["hostPort"] <= 65535:
-            yield bad_value(f"{where}.hostPort", port["hostPort"], _PORTS)
-        if port["protocol"] not in ("SCTP", "TCP", "UDP"):
-            yield not_supported(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
+        else:
+            yield from in_range(f"{where}.containerPort", number, *PORTS)
+        yield from in_range(f"{where}.hostPort", port.get("hostPort") or None, *PORTS)
+        yield from one_of(f"{where}.protocol", port["protocol"], ("SCTP", "TCP", "UDP"))
 
 
 def _environment(variables: list[Object], path: str) -> Iterator[FieldError]:
@@ -198,18 +197,13 @@ def _handler(handler: Object, path: str) -> Iterator[FieldError]:
         if kind in handler:
             yield from _port_of_handler(handler[kind].get("port", 0), f"{path}.{kind}.port")
     scheme = (handler.get("httpGet") or {}).get("scheme", "HTTP")
-    if scheme not in ("HTTP", "HTTPS"):
-        yield not_supported(f"{path}.httpGet.scheme", scheme, ("HTTP", "HTTPS"))
+    yield from one_of(f"{path}.httpGet.scheme", scheme, ("HTTP", "HTTPS"))
     for kind in kinds[1:]:
         yield forbidden_field(f"{path}.{kind}", "may not specify more than 1 handler type")
 
 
 def _port_of_handler(port: Any, path: str) -> Iterator[FieldError]:
-    if isinstance(port, int):
-        if not 1 <= port <= 65535:
-            yield bad_value(path, port, _PORTS)
-    elif fault := port_name(port):
-        yield bad_value(path, port, fault)
+    yield from in_range(path, port, *PORTS) if isinstance(port, int) else follows(port_name, path, port)
 
 
 def _mounts(mounts: list[Object], path: str, volumes: set[Any]) -> Iterator[FieldError]:

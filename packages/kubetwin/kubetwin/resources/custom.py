@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object
-from kubetwin.model.schema import Schema
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.model.schema import OBJECT_META, Schema
+from kubetwin.resources.resource import STATUS, Resource
 from kubetwin.resources.structural import ANYTHING, check, fields, fill, reference
 
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -21,9 +20,6 @@ _UNCHECKED = FieldError(
     "correct the existing errors to complete validation",
 )
 """Fault that kinds with CEL rules add to every refusal by their schema."""
-
-NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name")
-AGE = Column("Age", lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()))
 
 
 def _nothing_more(_obj: Object) -> Iterable[FieldError]:
@@ -50,7 +46,7 @@ def custom_resource(
     schema = fields(
         apiVersion={"type": "string"},
         kind={"type": "string"},
-        metadata=reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
+        metadata=reference(OBJECT_META),
         spec=spec,
         status=ANYTHING,
     )

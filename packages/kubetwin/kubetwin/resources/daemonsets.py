@@ -6,8 +6,7 @@ Others are refused: a node's shape lists the devices that daemon sets would adve
 from __future__ import annotations
 
 from kubetwin.model.errors import FieldError, Object, forbidden_field
-from kubetwin.resources.custom import AGE, NAME
-from kubetwin.resources.resource import STATUS, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Resource
 
 NOWHERE = {"kubetwin/runs": "nowhere"}
 """Node selector of a daemon set that is only listed; no node has this label."""

@@ -15,12 +15,18 @@ def _validate(event: Object) -> list[FieldError]:
     return []
 
 
-def _last_seen(event: Object) -> str:
-    return times.age(event.get("lastTimestamp") or event.get("eventTime") or "", times.now())
+def _seen(event: Object, field: str) -> str:
+    return times.age(event.get(field) or event.get("eventTime") or "", times.now())
 
 
 def _object(event: Object) -> str:
     return f"{event['involvedObject'].get('kind', '').lower()}/{event['involvedObject'].get('name', '')}"
+
+
+def _source(event: Object) -> str:
+    source = event.get("source") or {}
+    component = source.get("component") or event.get("reportingComponent", "")
+    return f"{component}, {source['host']}" if source.get("host") else component
 
 
 RESOURCES = (
@@ -45,11 +51,16 @@ RESOURCES = (
         ),
         validate=_validate,
         columns=(
-            Column("Last Seen", _last_seen),
+            Column("Last Seen", lambda event: _seen(event, "lastTimestamp")),
             Column("Type", lambda event: event.get("type", "")),
             Column("Reason", lambda event: event.get("reason", "")),
             Column("Object", _object),
+            Column("Subobject", lambda event: event["involvedObject"].get("fieldPath", ""), priority=1),
+            Column("Source", _source, priority=1),
             Column("Message", lambda event: event.get("message", "").strip()),
+            Column("First Seen", lambda event: _seen(event, "firstTimestamp"), priority=1),
+            Column("Count", lambda event: event.get("count") or 1, type="integer", priority=1),
+            Column("Name", lambda event: event["metadata"]["name"], priority=1),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from kubetwin.model.errors import (
     too_many,
 )
 from kubetwin.model.go_types import go_text
-from kubetwin.model.names import qualified_name
+from kubetwin.model.names import follows, qualified_name
 
 MOST_RULES, MOST_EXIT_CODES = 20, 255
 
@@ -55,8 +55,7 @@ def _failure_action(action: str, spec: Object, path: str) -> Iterator[FieldError
 
 
 def _condition_pattern(pattern: Object, path: str) -> Iterator[FieldError]:
-    if fault := qualified_name(pattern.get("type", "")):
-        yield bad_value(f"{path}.type", pattern.get("type", ""), fault)
+    yield from follows(qualified_name, f"{path}.type", pattern.get("type", ""))
     statuses = ("False", "True", "Unknown")
     if pattern.get("status") not in statuses:
         yield not_supported(f"{path}.status", pattern.get("status", ""), statuses)

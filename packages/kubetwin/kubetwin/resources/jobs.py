@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model import times
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import (
     AT_LEAST_ZERO,
     FieldError,
@@ -13,6 +14,7 @@ from kubetwin.model.errors import (
     bad_value,
     negative_numbers,
     not_supported,
+    one_of,
     required,
 )
 from kubetwin.model.go_types import go_text
@@ -21,7 +23,7 @@ from kubetwin.model.selectors import label_selector_of
 from kubetwin.resources.job_policies import failure_policy_faults, success_policy_faults
 from kubetwin.resources.pod_defaults import default_pod_spec
 from kubetwin.resources.pod_validation import validate_pod_spec
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.store import Store
 
 PREFIX = "batch.kubernetes.io/"
@@ -30,6 +32,8 @@ _IMMUTABLE = "field is immutable"
 _INTERNAL = {"podFailurePolicy": "PodFailurePolicy", "successPolicy": "SuccessPolicy"}
 """Fields that messages show as the server's internal type prints them."""
 _FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+_SHOWN_CONDITIONS = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
+"""Conditions that kubectl shows, the most telling first."""
 _MOST_INDEXES = 100_000
 _NUMBERS = (
     "parallelism",
@@ -109,8 +113,7 @@ def _numbers(spec: Object) -> Iterator[FieldError]:
 def _completion_mode(spec: Object) -> Iterator[FieldError]:
     mode, completions, most_failed = spec["completionMode"], spec.get("completions"), spec.get("maxFailedIndexes")
     modes = ("NonIndexed", "Indexed")
-    if mode not in modes:
-        yield not_supported("spec.completionMode", mode, modes)
+    yield from one_of("spec.completionMode", mode, modes)
     if mode == "NonIndexed":
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(name) is not None:
@@ -142,8 +145,7 @@ def _replacement_policy(spec: Object) -> Iterator[FieldError]:
     policy, supported = spec["podReplacementPolicy"], ["Failed"]
     if "podFailurePolicy" not in spec:
         supported.append("TerminatingOrFailed")
-    if policy not in supported:
-        yield not_supported("spec.podReplacementPolicy", policy, supported)
+    yield from one_of("spec.podReplacementPolicy", policy, supported)
 
 
 def _generated_selector(job: Object) -> Iterator[FieldError]:
@@ -213,24 +215,12 @@ def _fixed_template(job: Object, old: Object) -> Object:
     return {"spec": spec}
 
 
-def _condition(job: Object, kind: str) -> Object | None:
-    conditions = job["status"].get("conditions") or []
-    return next((c for c in conditions if c["type"] == kind and c["status"] == "True"), None)
-
-
 def displayed_status(job: Object) -> str:
     """The text in kubectl's STATUS column."""
-    if _condition(job, "Complete"):
-        return "Complete"
-    if _condition(job, "Failed"):
-        return "Failed"
-    if job["metadata"].get("deletionTimestamp"):
+    found = [kind for kind in _SHOWN_CONDITIONS if holds(job["status"], kind)]
+    if job["metadata"].get("deletionTimestamp") and found[:1] not in (["Complete"], ["Failed"]):
         return "Terminating"
-    if _condition(job, "Suspended"):
-        return "Suspended"
-    if _condition(job, "FailureTarget"):
-        return "FailureTarget"
-    return "SuccessCriteriaMet" if _condition(job, "SuccessCriteriaMet") else "Running"
+    return found[0] if found else "Running"
 
 
 def _completions(job: Object) -> str:
@@ -245,8 +235,13 @@ def _duration(job: Object) -> str:
     return times.age(start, times.parse(end) if end else times.now()) if start else ""
 
 
-def _images(job: Object) -> str:
-    return ",".join(c.get("image", "") for c in job["spec"]["template"]["spec"]["containers"])
+def _of_containers(job: Object, field: str) -> str:
+    return ",".join(container.get(field, "") for container in job["spec"]["template"]["spec"]["containers"])
+
+
+def _shown_selector(job: Object) -> str:
+    labels = (job["spec"].get("selector") or {}).get("matchLabels") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 
 
 RESOURCES = (
@@ -267,12 +262,14 @@ RESOURCES = (
         validate_update=validate_job_update,
         validate_status=_validate_status,
         columns=(
-            Column("Name", lambda job: job["metadata"]["name"], format="name"),
+            NAME,
             Column("Status", displayed_status),
             Column("Completions", _completions),
             Column("Duration", _duration),
-            Column("Age", lambda job: times.age(job["metadata"]["creationTimestamp"], times.now())),
-            Column("Images", _images, priority=1),
+            AGE,
+            Column("Containers", lambda job: _of_containers(job, "name"), priority=1),
+            Column("Images", lambda job: _of_containers(job, "image"), priority=1),
+            Column("Selector", _shown_selector, priority=1),
         ),
     ),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kubetwin.model.conditions import find_condition
 from kubetwin.model.errors import FieldError, Object, bad_value, duplicate
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import Column
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, NAME, Column
 from kubetwin.resources.structural import fields, flag, list_of, reference, text, whole
 
 _REPLICATED_JOB = fields(
@@ -77,8 +78,7 @@ def validate_jobset_update(new: Object, old: Object) -> list[FieldError]:
 
 
 def _condition(jobset: Object, kind: str) -> str:
-    conditions = (jobset.get("status") or {}).get("conditions") or []
-    return next((str(c["status"]) for c in conditions if c["type"] == kind), "")
+    return str((find_condition(jobset.get("status"), kind) or {}).get("status", ""))
 
 
 RESOURCES = (

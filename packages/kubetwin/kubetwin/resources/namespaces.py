@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from kubetwin.model import times
 from kubetwin.model.errors import FieldError, Object, bad_value
 from kubetwin.model.names import dns_label
 from kubetwin.resources.pod_security import LEVELS
-from kubetwin.resources.resource import STATUS, Column, Resource, Subresource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource, Subresource
 from kubetwin.store import Store
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -61,10 +60,6 @@ RESOURCES = (
         prepare_update=_prepare_update,
         validate=_validate,
         mark_deleted=_mark_deleted,
-        columns=(
-            Column("Name", lambda ns: ns["metadata"]["name"], format="name"),
-            Column("Status", lambda ns: ns["status"]["phase"]),
-            Column("Age", lambda ns: times.age(ns["metadata"]["creationTimestamp"], times.now())),
-        ),
+        columns=(NAME, Column("Status", lambda ns: ns["status"]["phase"]), AGE),
     ),
 )

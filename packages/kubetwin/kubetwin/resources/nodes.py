@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from ipaddress import ip_network
 
-from kubetwin.model import times
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import (
     FieldError,
     Object,
@@ -19,9 +19,9 @@ from kubetwin.model.errors import (
     required,
 )
 from kubetwin.model.go_types import go_text
-from kubetwin.model.names import label_value, qualified_name
+from kubetwin.model.names import follows, label_value, qualified_name
 from kubetwin.resources.placement_validation import EFFECTS
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.store import Store
 
 
@@ -34,8 +34,7 @@ def _prepare(node: Object, _store: Store) -> None:
 
 
 def is_ready(node: Object) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or []
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    return holds(node.get("status"), "Ready")
 
 
 def _displayed_status(node: Object) -> str:
@@ -51,8 +50,14 @@ def _roles(node: Object) -> str:
     return ",".join(sorted(key[len(prefix) :] for key in labels if key.startswith(prefix))) or "<none>"
 
 
-def _version(node: Object) -> str:
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("kubeletVersion", ""))
+def _info(node: Object) -> Object:
+    found: Object = (node.get("status") or {}).get("nodeInfo") or {}
+    return found
+
+
+def _address(node: Object, kind: str) -> str:
+    addresses = (node.get("status") or {}).get("addresses") or []
+    return next((str(each["address"]) for each in addresses if each["type"] == kind), "<none>")
 
 
 def _validate(node: Object) -> list[FieldError]:
@@ -64,8 +69,7 @@ def _taint_faults(taints: list[Object]) -> Iterator[FieldError]:
     seen: set[tuple[str, str]] = set()
     for place, taint in enumerate(taints):
         path, key, effect = f"spec.taints[{place}]", taint.get("key", ""), taint.get("effect", "")
-        if fault := qualified_name(key):
-            yield bad_value(f"{path}.key", key, fault)
+        yield from follows(qualified_name, f"{path}.key", key)
         if fault := label_value(taint.get("value", "")):
             yield bad_value(f"{path}.value", taint["value"], fault)
         if not effect:
@@ -125,11 +129,21 @@ RESOURCES = (
         validate=_validate,
         validate_update=_validate_update,
         columns=(
-            Column("Name", lambda node: node["metadata"]["name"], format="name"),
+            NAME,
             Column("Status", _displayed_status),
             Column("Roles", _roles),
-            Column("Age", lambda node: times.age(node["metadata"]["creationTimestamp"], times.now())),
-            Column("Version", _version),
+            AGE,
+            Column("Version", lambda node: _info(node).get("kubeletVersion", "")),
+            Column("Internal-IP", lambda node: _address(node, "InternalIP"), priority=1),
+            Column("External-IP", lambda node: _address(node, "ExternalIP"), priority=1),
+            *(
+                Column(name, lambda node, key=key: _info(node).get(key) or "<unknown>", priority=1)  # type: ignore[misc]
+                for name, key in (
+                    ("OS-Image", "osImage"),
+                    ("Kernel-Version", "kernelVersion"),
+                    ("Container-Runtime", "containerRuntimeVersion"),
+                )
+            ),
         ),
     ),
     Resource(
@@ -138,10 +152,6 @@ RESOURCES = (
         group="coordination.k8s.io",
         type_name="io.k8s.api.coordination.v1.Lease",
         validate=_validate_lease,
-        columns=(
-            Column("Name", lambda lease: lease["metadata"]["name"], format="name"),
-            Column("Holder", lambda lease: (lease.get("spec") or {}).get("holderIdentity", "")),
-            Column("Age", lambda lease: times.age(lease["metadata"]["creationTimestamp"], times.now())),
-        ),
+        columns=(NAME, Column("Holder", lambda lease: (lease.get("spec") or {}).get("holderIdentity", "")), AGE),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, Shown, bad_value, not_supported, required
+from kubetwin.model.errors import FieldError, Object, Shown, bad_value, not_supported, one_of, required
 from kubetwin.model.go_types import go_text
 from kubetwin.model.names import label_value, qualified_name, validate_labels
 from kubetwin.resources.selector_validation import requirement_faults, selector_faults
@@ -100,8 +100,7 @@ def _spread(rule: Object, path: str) -> Iterator[FieldError]:
         yield bad_value(f"{path}.maxSkew", rule.get("maxSkew", 0), "must be greater than zero")
     yield from _topology_key(rule, path)
     choices, chosen = ("DoNotSchedule", "ScheduleAnyway"), rule.get("whenUnsatisfiable", "")
-    if chosen not in choices:
-        yield not_supported(f"{path}.whenUnsatisfiable", chosen, choices)
+    yield from one_of(f"{path}.whenUnsatisfiable", chosen, choices)
     yield from selector_faults(rule.get("labelSelector"), f"{path}.labelSelector")
 
 

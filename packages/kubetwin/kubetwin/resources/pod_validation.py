@@ -6,17 +6,19 @@ from collections.abc import Iterator
 
 from kubetwin.model.errors import (
     AT_LEAST_ZERO,
+    MOST_INT32,
     FieldError,
     Object,
     Shown,
     bad_value,
     duplicate,
     forbidden_field,
-    not_supported,
+    in_range,
+    one_of,
     required,
 )
 from kubetwin.model.go_types import go_text
-from kubetwin.model.names import dns_label, dns_subdomain, ip_address_fault, qualified_name
+from kubetwin.model.names import dns_label, dns_subdomain, follows, ip_address_fault, qualified_name
 from kubetwin.resources.container_validation import validate_container
 from kubetwin.resources.placement_validation import validate_placement
 from kubetwin.resources.pod_updates import pod_update_faults
@@ -51,16 +53,12 @@ def validate_pod_spec(spec: Object, path: str) -> Iterator[FieldError]:
                 for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
                     if field in container:
                         yield forbidden_field(f"{where}.{field}", detail)
-    if spec["restartPolicy"] not in ("Always", "OnFailure", "Never"):
-        yield not_supported(f"{path}.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never"))
+    yield from one_of(f"{path}.restartPolicy", spec["restartPolicy"], ("Always", "OnFailure", "Never"))
     policies = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-    if spec["dnsPolicy"] not in policies:
-        yield not_supported(f"{path}.dnsPolicy", spec["dnsPolicy"], policies)
+    yield from one_of(f"{path}.dnsPolicy", spec["dnsPolicy"], policies)
     if spec["terminationGracePeriodSeconds"] < 0:
         yield bad_value(f"{path}.terminationGracePeriodSeconds", spec["terminationGracePeriodSeconds"], AT_LEAST_ZERO)
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None and not 1 <= deadline <= 2**31 - 1:
-        yield bad_value(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
+    yield from in_range(f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, MOST_INT32)
     for field in ("hostname", "subdomain"):
         if spec.get(field) and (fault := dns_label(spec[field])):
             yield bad_value(f"{path}.{field}", spec[field], fault)
@@ -76,8 +74,7 @@ def _names(spec: Object, path: str) -> Iterator[FieldError]:
     if spec.get("nodeName") and (fault := dns_subdomain(spec["nodeName"])):
         yield bad_value(f"{path}.nodeName", spec["nodeName"], fault)
     system = (spec.get("os") or {}).get("name", "linux")
-    if system not in ("linux", "windows"):
-        yield not_supported(f"{path}.os.name", system, ("linux", "windows"))
+    yield from one_of(f"{path}.os.name", system, ("linux", "windows"))
 
 
 def _ports_of_the_host(spec: Object, path: str) -> Iterator[FieldError]:
@@ -91,9 +88,7 @@ def _ports_of_the_host(spec: Object, path: str) -> Iterator[FieldError]:
 
 def _users(context: Object, path: str) -> Iterator[FieldError]:
     for field in ("runAsUser", "runAsGroup", "fsGroup"):
-        number = context.get(field)
-        if number is not None and not 0 <= number <= 2**31 - 1:
-            yield bad_value(f"{path}.{field}", number, "must be between 0 and 2147483647, inclusive")
+        yield from in_range(f"{path}.{field}", context.get(field), 0, MOST_INT32)
     if context.get("privileged") and context.get("allowPrivilegeEscalation") is False:
         detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
         yield bad_value(path, Shown(go_text(context, "SecurityContext")), detail)
@@ -110,14 +105,11 @@ def _networking(spec: Object, path: str) -> Iterator[FieldError]:
     if len(servers) > _MOST_SERVERS:
         yield bad_value(f"{where}.nameservers", servers, f"must not have more than {_MOST_SERVERS} nameservers")
     for place, server in enumerate(servers):
-        if fault := ip_address_fault(server):
-            yield bad_value(f"{where}.nameservers[{place}]", server, fault)
+        yield from follows(ip_address_fault, f"{where}.nameservers[{place}]", server)
     for place, alias in enumerate(spec.get("hostAliases") or []):
-        if fault := ip_address_fault(alias.get("ip", "")):
-            yield bad_value(f"{path}.hostAliases[{place}].ip", alias.get("ip", ""), fault)
+        yield from follows(ip_address_fault, f"{path}.hostAliases[{place}].ip", alias.get("ip", ""))
         for number, name in enumerate(alias.get("hostnames") or []):
-            if fault := dns_subdomain(name):
-                yield bad_value(f"{path}.hostAliases[{place}].hostnames[{number}]", name, fault)
+            yield from follows(dns_subdomain, f"{path}.hostAliases[{place}].hostnames[{number}]", name)
 
 
 def _gates(spec: Object, path: str) -> Iterator[FieldError]:
@@ -125,15 +117,13 @@ def _gates(spec: Object, path: str) -> Iterator[FieldError]:
     seen: set[str] = set()
     for place, gate in enumerate(spec.get("schedulingGates") or []):
         name, where = gate.get("name", ""), f"{path}.schedulingGates[{place}]"
-        if fault := qualified_name(name):
-            yield bad_value(where, name, fault)
+        yield from follows(qualified_name, where, name)
         if name in seen:
             yield duplicate(where, name)
         seen.add(name)
     for place, gate in enumerate(spec.get("readinessGates") or []):
         kind = gate.get("conditionType", "")
-        if fault := qualified_name(kind):
-            yield bad_value(f"{path}.readinessGates[{place}].conditionType", kind, fault)
+        yield from follows(qualified_name, f"{path}.readinessGates[{place}].conditionType", kind)
 
 
 def validate_pod_update(new: Object, old: Object) -> list[FieldError]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kubetwin.model import times
+from kubetwin.model.conditions import holds
 from kubetwin.model.errors import Object
 from kubetwin.resources.pod_defaults import default_pod, prepare_pod
 from kubetwin.resources.pod_validation import validate_pod, validate_pod_update
-from kubetwin.resources.resource import STATUS, Column, Resource, Subresource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource, Subresource
 
 
 def grace_seconds(pod: Object, wanted: int | None) -> int:
@@ -31,8 +31,7 @@ def displayed_status(pod: Object) -> str:
         return "Unknown"
     if leaving and status.get("phase") not in ("Succeeded", "Failed"):
         return "Terminating"
-    initialized = _condition(pod, "Initialized")
-    word = "" if initialized else _initialization(pod)
+    word = "" if holds(status, "Initialized") else _initialization(pod)
     return word or _run_status(pod)
 
 
@@ -44,7 +43,7 @@ def _run_status(pod: Object) -> str:
     for container in reversed(_containers(pod)):
         word = _state_word(container) or word
     if word == "Completed" and any(c.get("ready") and "running" in (c.get("state") or {}) for c in _containers(pod)):
-        return "Running" if _condition(pod, "Ready") else "NotReady"
+        return "Running" if holds(status, "Ready") else "NotReady"
     return word
 
 
@@ -69,17 +68,8 @@ def _state_word(container: Object) -> str:
     return word or (f"ExitCode:{ended['exitCode']}" if ended else "")
 
 
-def _condition(pod: Object, kind: str) -> bool:
-    conditions = pod["status"].get("conditions") or []
-    return any((c["type"], c["status"]) == (kind, "True") for c in conditions)
-
-
 def _restarts(pod: Object) -> str:
     return str(sum(c.get("restartCount", 0) for c in _containers(pod)))
-
-
-def _age(obj: Object) -> str:
-    return times.age(obj["metadata"].get("creationTimestamp", ""), times.now())
 
 
 RESOURCES = (
@@ -113,11 +103,11 @@ RESOURCES = (
         validate_update=validate_pod_update,
         grace_seconds=grace_seconds,
         columns=(
-            Column("Name", lambda pod: pod["metadata"]["name"], format="name"),
+            NAME,
             Column("Ready", _ready),
             Column("Status", displayed_status),
             Column("Restarts", _restarts),
-            Column("Age", _age),
+            AGE,
             Column("IP", lambda pod: pod["status"].get("podIP") or "<none>", priority=1),
             Column("Node", lambda pod: pod["spec"].get("nodeName") or "<none>", priority=1),
             Column("Nominated Node", lambda pod: pod["status"].get("nominatedNodeName") or "<none>", priority=1),

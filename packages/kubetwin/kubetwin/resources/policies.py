@@ -23,7 +23,7 @@ from kubetwin.model.errors import (
 )
 from kubetwin.model.names import dns_subdomain, path_segment
 from kubetwin.resources.quota_validation import validate_quota, validate_quota_update
-from kubetwin.resources.resource import STATUS, Resource, Subresource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource, Subresource
 from kubetwin.resources.selector_validation import selector_faults
 
 _HIGHEST_PRIORITY = 1_000_000_000
@@ -170,6 +170,29 @@ def _validate_rules(role: Object) -> list[FieldError]:
     return faults
 
 
+def _quota(part: str) -> Column:
+    def value(quota: Object) -> str:
+        status = quota.get("status") or {}
+        used = status.get("used") or {}
+        limits = sorted((status.get("hard") or quota["spec"].get("hard") or {}).items())
+        return ", ".join(
+            f"{key}: {used.get(key, '0')}/{most}"
+            for key, most in limits
+            if key.startswith("limits.") == (part == "Limit")
+        )
+
+    return Column(part, value)
+
+
+def _subjects(kind: str) -> Column:
+    def value(binding: Object) -> str:
+        mine = [subject for subject in binding.get("subjects") or [] if subject["kind"] == kind]
+        places = [f"{s['namespace']}/" if s.get("namespace") and kind == "ServiceAccount" else "" for s in mine]
+        return ", ".join(place + subject["name"] for place, subject in zip(places, mine, strict=True))
+
+    return Column(f"{kind}s", value, priority=1)
+
+
 RESOURCES = (
     Resource(
         kind="ServiceAccount",
@@ -179,6 +202,7 @@ RESOURCES = (
         storage_hash="pbx9ZvyFpBE=",
         returns_deleted=True,
         subresources=(Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),),
+        columns=(NAME, Column("Secrets", lambda account: len(account.get("secrets") or []), type="integer"), AGE),
     ),
     Resource(
         kind="ResourceQuota",
@@ -191,6 +215,7 @@ RESOURCES = (
         default=_spec,
         validate=validate_quota,
         validate_update=validate_quota_update,
+        columns=(NAME, _quota("Request"), _quota("Limit"), AGE),
     ),
     Resource(
         kind="PodDisruptionBudget",
@@ -203,6 +228,13 @@ RESOURCES = (
         default=_spec,
         validate=_validate_budget,
         validate_status=_validate_budget_status,
+        columns=(
+            NAME,
+            Column("Min Available", lambda budget: str(budget["spec"].get("minAvailable", "N/A"))),
+            Column("Max Unavailable", lambda budget: str(budget["spec"].get("maxUnavailable", "N/A"))),
+            Column("Allowed Disruptions", lambda b: b["status"].get("disruptionsAllowed", 0), type="integer"),
+            AGE,
+        ),
     ),
     Resource(
         kind="PriorityClass",
@@ -215,6 +247,13 @@ RESOURCES = (
         default=_default_priority,
         validate=_validate_priority,
         validate_update=_validate_priority_update,
+        columns=(
+            NAME,
+            Column("Value", lambda priority: priority["value"], type="integer"),
+            Column("Global-Default", lambda priority: bool(priority.get("globalDefault")), type="boolean"),
+            AGE,
+            Column("PreemptionPolicy", lambda priority: priority["preemptionPolicy"]),
+        ),
     ),
     Resource(
         kind="NetworkPolicy",
@@ -248,6 +287,12 @@ RESOURCES = (
             default=_default_binding,
             validate=_validate_binding,
             validate_update=_validate_binding_update,
+            columns=(
+                NAME,
+                Column("Role", lambda binding: f"{binding['roleRef']['kind']}/{binding['roleRef']['name']}"),
+                AGE,
+                *map(_subjects, ("User", "Group", "ServiceAccount")),
+            ),
         )
         for kind, namespaced in (("RoleBinding", True), ("ClusterRoleBinding", False))
     ),

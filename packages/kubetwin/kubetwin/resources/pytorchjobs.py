@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubetwin.model.errors import FieldError, Object, forbidden_field, not_supported, required
+from kubetwin.model.errors import FieldError, Object, forbidden_field, one_of, required
 from kubetwin.model.names import dns_label
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import Column, Subresource
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, NAME, Column, Subresource
 from kubetwin.resources.structural import ANYTHING, POD_TEMPLATE, fields, flag, list_of, map_of, text, whole
 
 _RUN_POLICY = fields(
@@ -49,8 +49,7 @@ def _webhook(job: Object) -> Iterator[FieldError]:
     replicas = {key[:1].upper() + key[1:]: value for key, value in spec["pytorchReplicaSpecs"].items()}
     for kind, replica in replicas.items():
         containers = replica["template"]["spec"]["containers"]
-        if kind not in ("Master", "Worker"):
-            yield not_supported(f"{path}[{kind}]", kind, ("Master", "Worker"))
+        yield from one_of(f"{path}[{kind}]", kind, ("Master", "Worker"))
         if all(container["name"] != "pytorch" for container in containers):
             place = f"{path}[{kind}].template.spec.containers"
             yield required(place, "must have at least one container with name pytorch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model.errors import AT_LEAST_ZERO, FieldError, Object, bad_value
-from kubetwin.model.names import qualified_name
+from kubetwin.model.names import follows, qualified_name
 from kubetwin.model.quantity import parse_quantity
 
 _AMOUNTS = ("cpu", "memory", "ephemeral-storage")
@@ -55,8 +55,7 @@ def validate_quota_update(new: Object, old: Object) -> list[FieldError]:
 
 def _limit_faults(name: str, amount: str) -> Iterator[FieldError]:
     path = f"spec.hard[{name}]"
-    if fault := qualified_name(name):
-        yield bad_value(path, name, fault)
+    yield from follows(qualified_name, path, name)
     if "/" not in name and name not in _STANDARD and not name.startswith(_HUGE_PAGES):
         yield bad_value(path, name, "must be a standard resource type or fully qualified")
         yield bad_value(path, name, "must be a standard resource for quota")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubetwin.model import times
 from kubetwin.model.errors import FieldError, GroupResource, Object
 from kubetwin.model.names import NameRule, dns_subdomain
-from kubetwin.model.schema import Schema, definition
+from kubetwin.model.schema import OBJECT_META, Schema, definition
 from kubetwin.store import Store
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -28,6 +29,15 @@ class Column:
     """Type and field whose documentation explains the column."""
 
 
+NAME = Column("Name", lambda obj: obj["metadata"]["name"], format="name", described_by=(OBJECT_META, "name"))
+AGE = Column(
+    "Age",
+    lambda obj: times.age(obj["metadata"].get("creationTimestamp", ""), times.now()),
+    described_by=(OBJECT_META, "creationTimestamp"),
+)
+CREATED_AT = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
+
+
 @dataclass(frozen=True)
 class Subresource:
     """A path below an object, as discovery lists it."""
@@ -40,26 +50,6 @@ class Subresource:
 
 
 STATUS = Subresource("status")
-
-
-def _nothing(_obj: Object) -> None:
-    return None
-
-
-def _nothing_from_store(_obj: Object, _store: Store) -> None:
-    return None
-
-
-def _nothing_from_both(_new: Object, _old: Object, _store: Store) -> None:
-    return None
-
-
-def _valid(_obj: Object) -> Sequence[FieldError]:
-    return ()
-
-
-def _valid_change(_new: Object, _old: Object) -> Sequence[FieldError]:
-    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +67,6 @@ class Resource:
     """Whether it is a custom resource: these refuse strategic merge and have other messages for some errors."""
     schema: Schema = field(default_factory=dict)
     """A custom resource's own schema."""
-    singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     storage_hash: str = ""
@@ -94,21 +83,22 @@ class Resource:
     returns_deleted: bool = False
     """Whether DELETE answers the object instead of a Status."""
     orphans_by_default: bool = False
-    default: Callable[[Object], None] = _nothing
+    default: Callable[[Object], None] = lambda _obj: None
     """Sets the defaults of missing fields, at creation and update."""
-    prepare: Callable[[Object, Store], None] = _nothing_from_store
+    prepare: Callable[[Object, Store], None] = lambda _obj, _store: None
     """Sets the fields that the server owns at creation: addresses, selectors, admission."""
-    prepare_update: Callable[[Object, Object, Store], None] = _nothing_from_both
+    prepare_update: Callable[[Object, Object, Store], None] = lambda _new, _old, _store: None
     """The same at an update, with the new and the old object."""
-    validate: Callable[[Object], Sequence[FieldError]] = _valid
-    validate_update: Callable[[Object, Object], Sequence[FieldError]] = _valid_change
-    validate_status: Callable[[Object], Sequence[FieldError]] = _valid
+    validate: Callable[[Object], Sequence[FieldError]] = lambda _obj: ()
+    validate_update: Callable[[Object, Object], Sequence[FieldError]] = lambda _new, _old: ()
+    validate_status: Callable[[Object], Sequence[FieldError]] = lambda _obj: ()
     """Faults of a status that a client writes; controllers' own are not checked."""
     grace_seconds: Callable[[Object, int | None], int] | None = None
     """Grace period of a deletion in seconds; None if the object is removed at once."""
     mark_deleted: Callable[[Object], bool] | None = None
     """Changes an object that is to be deleted; True if a controller has to finish the deletion."""
-    columns: tuple[Column, ...] = field(default=())
+    columns: tuple[Column, ...] = (NAME, CREATED_AT)
+    """Those of `kubectl get` (pkg/printers/internalversion of Kubernetes v1.36)."""
 
     @property
     def group_resource(self) -> GroupResource:
@@ -122,6 +112,24 @@ class Resource:
     @property
     def group_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.kind.lower()
+
+    @property
+    def scope(self) -> str:
+        return "Namespaced" if self.namespaced else "Cluster"
+
+    @property
+    def group_version_kind(self) -> Object:
+        return {"group": self.group, "version": self.version, "kind": self.kind}
+
+    @property
+    def aliases(self) -> Object:
+        """Short names and categories, as far as there are any."""
+        found = {"shortNames": list(self.short_names), "categories": list(self.categories)}
+        return {key: names for key, names in found.items() if names}
 
     def type_schema(self) -> Schema:
         """The schema of an object of this kind; empty when everything is accepted."""

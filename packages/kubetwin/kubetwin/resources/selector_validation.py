@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required
-from kubetwin.model.names import label_value, qualified_name, validate_labels
+from kubetwin.model.names import follows, label_value, qualified_name, validate_labels
 
 
 def selector_faults(selector: Object | None, path: str) -> Iterator[FieldError]:
@@ -17,8 +17,7 @@ def selector_faults(selector: Object | None, path: str) -> Iterator[FieldError]:
         where = f"{path}.matchExpressions[{place}]"
         yield from requirement_faults(requirement, where)
         for number, value in enumerate(requirement.get("values") or []):
-            if fault := label_value(value):
-                yield bad_value(f"{where}.values[{number}]", value, fault)
+            yield from follows(label_value, f"{where}.values[{number}]", value)
 
 
 def requirement_faults(requirement: Object, path: str, *, compares: bool = False) -> Iterator[FieldError]:
@@ -42,5 +41,4 @@ def requirement_faults(requirement: Object, path: str, *, compares: bool = False
             yield required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'")
     else:
         yield bad_value(f"{path}.operator", operator, "not a valid selector operator")
-    if fault := qualified_name(requirement.get("key", "")):
-        yield bad_value(f"{path}.key", requirement.get("key", ""), fault)
+    yield from follows(qualified_name, f"{path}.key", requirement.get("key", ""))

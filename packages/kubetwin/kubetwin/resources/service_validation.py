@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from kubetwin.model.errors import (
+    PORTS,
     FieldError,
     Object,
     Shown,
     bad_value,
     duplicate,
     forbidden_field,
+    in_range,
     not_supported,
+    one_of,
     required,
 )
 from kubetwin.model.go_types import go_text
-from kubetwin.model.names import dns_label, dns_subdomain, ip_address_fault, port_name, qualified_name, validate_labels
+from kubetwin.model.names import (
+    dns_label,
+    dns_subdomain,
+    follows,
+    ip_address_fault,
+    port_name,
+    qualified_name,
+    validate_labels,
+)
 
 _AFFINITIES = ("ClientIP", "None")
 _POLICIES = ("Cluster", "Local")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _KUBELET_PORT = 10250
-_PORT_NUMBERS = "must be between 1 and 65535, inclusive"
 _LONGEST_AFFINITY_SECONDS = 86400
 
 
@@ -70,25 +79,16 @@ def _ports(spec: Object) -> Iterator[FieldError]:
         if not name and len(ports) > 1:
             yield required(f"{path}.name")
         elif name:
-            if fault := dns_label(name):
-                yield bad_value(f"{path}.name", name, fault)
+            yield from follows(dns_label, f"{path}.name", name)
             if name in seen:
                 yield duplicate(f"{path}.name", name)
             seen.add(name)
-        if not 1 <= port.get("port", 0) <= 65535:
-            yield bad_value(f"{path}.port", port.get("port", 0), _PORT_NUMBERS)
-        if port["protocol"] not in _PROTOCOLS:
-            yield not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
-        if fault := _target_fault(port["targetPort"]):
-            yield bad_value(f"{path}.targetPort", port["targetPort"], fault)
+        yield from in_range(f"{path}.port", port.get("port", 0), *PORTS)
+        yield from one_of(f"{path}.protocol", port["protocol"], _PROTOCOLS)
+        target, where = port["targetPort"], f"{path}.targetPort"
+        yield from in_range(where, target, *PORTS) if isinstance(target, int) else follows(port_name, where, target)
         if (protocol := port.get("appProtocol")) is not None and (fault := qualified_name(protocol)):
             yield bad_value(f"{path}.appProtocol", protocol, fault)
-
-
-def _target_fault(target: Any) -> str | None:
-    if isinstance(target, int):
-        return None if 1 <= target <= 65535 else _PORT_NUMBERS
-    return port_name(target)
 
 
 def _affinity(spec: Object) -> Iterator[FieldError]:
@@ -114,8 +114,7 @@ def _addresses(spec: Object) -> Iterator[FieldError]:
 
 
 def _types(spec: Object) -> Iterator[FieldError]:
-    if spec["type"] not in _TYPES:
-        yield not_supported("spec.type", spec["type"], _TYPES)
+    yield from one_of("spec.type", spec["type"], _TYPES)
     for place, port in enumerate(spec.get("ports") or [] if spec["type"] == "ClusterIP" else []):
         if port.get("nodePort"):
             yield forbidden_field(f"spec.ports[{place}].nodePort", "may not be used when `type` is 'ClusterIP'")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from ipaddress import ip_address, ip_network
 
-from kubetwin.model import errors, times
+from kubetwin.model import errors
 from kubetwin.model.errors import FieldError, Object, bad_value
 from kubetwin.model.names import dns_label
-from kubetwin.resources.resource import STATUS, Column, Resource
+from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource
 from kubetwin.resources.service_validation import validate_service
 from kubetwin.store import Store
 
@@ -185,12 +185,12 @@ RESOURCES = (
         validate=validate_service,
         validate_update=_validate_update,
         columns=(
-            Column("Name", lambda s: s["metadata"]["name"], format="name"),
+            NAME,
             Column("Type", lambda s: s["spec"]["type"]),
             Column("Cluster-IP", lambda s: s["spec"].get("clusterIP") or "<none>"),
             Column("External-IP", _external),
             Column("Port(s)", _ports),
-            Column("Age", lambda s: times.age(s["metadata"]["creationTimestamp"], times.now())),
+            AGE,
             Column("Selector", _selector, priority=1),
         ),
     ),

@@ -12,10 +12,8 @@ from typing import Any
 
 from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
 from kubetwin.model.quantity import BadQuantity, parse_quantity
-from kubetwin.model.schema import Schema, json_type, resolve
+from kubetwin.model.schema import INT_OR_STRING, OBJECT_META, QUANTITY, Schema, fits, json_type, resolve
 
-_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
-_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _FREE = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -53,7 +51,7 @@ def flag(**rules: Any) -> Schema:
 ANYTHING: Schema = {_FREE: True}
 POD_TEMPLATE = fields(
     needed=("spec",),
-    metadata=reference("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
+    metadata=reference(OBJECT_META),
     spec=reference("io.k8s.api.core.v1.PodSpec"),
 )
 
@@ -107,11 +105,11 @@ def fill(value: Any, schema: Schema) -> None:
 def check(value: Any, schema: Schema, path: str = "") -> Iterator[FieldError]:
     """Faults of the value; the first fault of a place hides those below it."""
     name, schema = resolve(schema)
-    if name in (_QUANTITY, _INT_OR_STRING):
+    if name in (QUANTITY, INT_OR_STRING):
         yield from _check_special(value, name, path)
         return
     wanted = json_type(schema)
-    if wanted and not _fits(value, wanted):
+    if wanted and not fits(value, wanted):
         found = _json_type_of(value)
         detail = f'{path} in body must be of type {wanted}: "{found}"'
         yield FieldError("FieldValueTypeInvalid", path, bad_value(path, found, detail).message)
@@ -151,26 +149,12 @@ def _check_special(value: Any, name: str, path: str) -> Iterator[FieldError]:
         found = _json_type_of(value)
         detail = f'{path} in body must be of type integer,string: "{found}"'
         yield FieldError("FieldValueTypeInvalid", path, bad_value(path, found, detail).message)
-    elif name == _QUANTITY:
+    elif name == QUANTITY:
         try:
             parse_quantity(value)
         except BadQuantity:
             pattern = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$"
             yield bad_value(path, value, f"{path} in body should match '{pattern}'")
-
-
-def _fits(value: Any, wanted: str) -> bool:
-    kinds: dict[str, tuple[type, ...]] = {
-        "string": (str,),
-        "boolean": (bool,),
-        "integer": (int,),
-        "number": (int, float),
-        "array": (list,),
-        "object": (dict,),
-    }
-    if isinstance(value, bool):
-        return wanted == "boolean"
-    return isinstance(value, kinds.get(wanted, (object,)))
 
 
 def _json_type_of(value: Any) -> str:

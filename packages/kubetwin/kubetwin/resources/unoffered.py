@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kubetwin.model.errors import FieldError, Object, forbidden_field
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import ALL_VERBS, STATUS, Column, Resource, Subresource
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, ALL_VERBS, NAME, STATUS, Column, Resource, Subresource
 from kubetwin.resources.structural import ANYTHING
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
@@ -121,14 +121,13 @@ RESOURCES = (
 
 def definition_of(resource: Resource) -> Object:
     """The record of a custom kind."""
-    names: Object = {
+    names = {
         "plural": resource.plural,
-        "singular": resource.singular or resource.kind.lower(),
+        "singular": resource.singular,
         "kind": resource.kind,
         "listKind": resource.list_kind,
+        **resource.aliases,
     }
-    optional = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
-    names |= {key: value for key, value in optional.items() if value}
     version: Object = {
         "name": resource.version,
         "served": True,
@@ -142,7 +141,7 @@ def definition_of(resource: Resource) -> Object:
         "spec": {
             "group": resource.group,
             "names": names,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "scope": resource.scope,
             "versions": [version],
             "conversion": {"strategy": "None"},
         },

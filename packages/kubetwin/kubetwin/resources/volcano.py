@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubetwin.model.errors import FieldError, Object, bad_value, duplicate, forbidden_field
-from kubetwin.resources.custom import AGE, NAME, custom_resource
-from kubetwin.resources.resource import Column
+from kubetwin.model.schema import QUANTITY
+from kubetwin.resources.custom import custom_resource
+from kubetwin.resources.resource import AGE, NAME, Column
 from kubetwin.resources.structural import ANYTHING, POD_TEMPLATE, fields, list_of, map_of, reference, text, whole
 
 BATCH, SCHEDULING = "batch.volcano.sh", "scheduling.volcano.sh"
@@ -27,7 +28,7 @@ EVENTS = (
     "JobUpdated",
     "TaskFailed",
 )
-_QUANTITIES = map_of(reference("io.k8s.apimachinery.pkg.api.resource.Quantity"))
+_QUANTITIES = map_of(reference(QUANTITY))
 _POLICIES = list_of(
     fields(
         action=text(),

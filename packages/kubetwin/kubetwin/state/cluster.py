@@ -148,6 +148,12 @@ class Cluster:
         change(new)
         return old if new == old else self.write(resource, new, old)
 
+    def set_status(self, resource: Resource, obj: Object, status: Object) -> None:
+        """Write the whole status of an object (for controllers)."""
+        metadata = obj["metadata"]
+        place = (metadata.get("namespace", ""), metadata["name"])
+        self.modify(resource, *place, lambda stored: stored.update(status=status))
+
     def delete(
         self,
         resource: Resource,

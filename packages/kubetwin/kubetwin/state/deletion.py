@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from kubetwin.model import errors, times
 from kubetwin.model.errors import ApiError, Object
@@ -39,6 +41,13 @@ def _precondition(resource: Resource, name: str, what: str, wanted: str, found: 
         "The object might have been deleted and then recreated"
     )
     return errors.conflict(resource.group_resource, name, detail, kind=resource.kind)
+
+
+def keep_in_list(metadata: Object, field: str, keep: Callable[[Any], bool]) -> None:
+    """Leave only some entries of a list of metadata, such as the finalizers; a list that becomes empty goes."""
+    left = [entry for entry in metadata.pop(field, None) or [] if keep(entry)]
+    if left:
+        metadata[field] = left
 
 
 def must_stay(resource: Resource, obj: Object) -> bool:

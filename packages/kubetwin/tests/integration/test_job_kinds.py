@@ -262,3 +262,34 @@ def test_the_objects_of_a_job_are_deleted_with_it(cluster: Kinds, backend: str) 
     cluster.api.delete(f"/apis/{GROUPS[backend]}/namespaces/{cluster.namespace}/{PLURALS[backend][1]}/gone")
     eventually(lambda: not cluster.pods(), "no pods")
     eventually(lambda: not cluster.api.find(cluster.path("services"))["items"], "no services")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("backend", ["jobset", "volcano", "pytorchjob"])
+def test_a_job_that_has_ended_is_deleted_after_its_time_to_live(cluster: Kinds, backend: str) -> None:
+    pod = template("true", name="pytorch")
+    specs = {
+        "jobset": jobset(pod, ttlSecondsAfterFinished=1),
+        "volcano": volcano(pod, pod, ttlSecondsAfterFinished=1),
+        "pytorchjob": pytorchjob(pod, pod, ttlSecondsAfterFinished=1),
+    }
+    cluster.submit(backend, "brief", specs[backend])
+    eventually(lambda: cluster.job(backend, "brief") is None, "the job is gone")
+    eventually(lambda: not cluster.pods(), "no pods")
+
+
+@pytest.mark.parametrize("backend", ["jobset", "volcano", "pytorchjob"])
+def test_objects_that_the_server_refuses_are_created_when_it_takes_them(cluster: Kinds, backend: str) -> None:
+    none = {"count/jobs.batch": "0", "pods": "0"}
+    cluster.api.create(cluster.path("resourcequotas"), {"metadata": {"name": "none"}, "spec": {"hard": none}})
+    pod = template(*SLEEP, name="pytorch")
+    specs = {"jobset": jobset(pod), "volcano": volcano(pod, pod), "pytorchjob": pytorchjob(pod, pod)}
+    cluster.submit(backend, "late", specs[backend])
+    reason = {"jobset": "JobCreationFailed", "volcano": "FailedCreate", "pytorchjob": "FailedCreatePod"}[backend]
+
+    def reasons() -> set[str]:
+        return {event["reason"] for event in cluster.api.get(cluster.path("events"))["items"]}
+
+    eventually(lambda: reason in reasons(), "the refusal is told")
+    assert cluster.pods() == []
+    cluster.api.delete(cluster.path("resourcequotas/none"))
+    eventually(lambda: len(cluster.pods()) == 2, "two pods")

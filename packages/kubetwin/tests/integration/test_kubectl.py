@@ -218,6 +218,8 @@ def test_objects_that_kubectl_creates_as_protobuf_arrive_complete(kubectl: Cli) 
     kubectl("create", "poddisruptionbudget", "budget", "--selector=app=x", "--min-available=50%")
     assert rows(kubectl("get", "pdb"))[1][:4] == ["budget", "50%", "N/A", "0"]
     assert kubectl("create", "token", "default", "--duration=20m").count(".") == 2
+    bound = ("--bound-object-kind=Secret", "--bound-object-name=hidden")
+    assert kubectl("create", "token", "default", *bound).count(".") == 2
 
 
 def test_permissions_can_be_queried(kubectl: Cli) -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubetwin.controllers.job_indexes import INDEX_KEY, format_indexes, parse_indexes
-from kubetwin.controllers.job_plan import TRACKING_FINALIZER, condition, plan
+from kubetwin.controllers.job_plan import TRACKING_FINALIZER, plan
 from kubetwin.controllers.jobs import pod_of
 from kubetwin.model import times
+from kubetwin.model.conditions import true_condition
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -88,29 +89,29 @@ def test_an_index_that_has_succeeded_is_not_made_again() -> None:
 def test_success_passes_through_success_criteria_met() -> None:
     pods = [pod(0, "Succeeded"), pod(1, "Succeeded")]
     first = plan(job(started()), pods, NOW)
-    assert condition(first.status, "SuccessCriteriaMet")
-    assert condition(first.status, "Complete") is None
+    assert true_condition(first.status, "SuccessCriteriaMet")
+    assert true_condition(first.status, "Complete") is None
     done = [pod(0, "Succeeded", counted=True), pod(1, "Succeeded", counted=True)]
     second = plan(job(first.status), done, NOW)
-    assert condition(second.status, "Complete")
+    assert true_condition(second.status, "Complete")
     assert second.status["completedIndexes"] == "0,1"
     assert second.events == (("Normal", "Completed", "Job completed"),)
 
 
 def test_one_failed_worker_fails_a_gang_and_the_others_are_stopped_and_counted() -> None:
     first = plan(job(started()), [pod(0), pod(1, "Failed")], NOW)
-    failure = condition(first.status, "FailureTarget")
+    failure = true_condition(first.status, "FailureTarget")
     assert failure is not None
     assert failure["reason"] == "BackoffLimitExceeded"
     assert first.delete == ("train-0-xxxxx",)
     waiting = plan(job(first.status), [pod(0, deleted=True), pod(1, "Failed", counted=True)], NOW)
-    assert condition(waiting.status, "Failed") is None
+    assert true_condition(waiting.status, "Failed") is None
     assert waiting.status["terminating"] == 1
     assert waiting.release == ("train-0-xxxxx",)
     ended = plan(
         job(waiting.status), [pod(0, "Failed", deleted=True, counted=True), pod(1, "Failed", counted=True)], NOW
     )
-    assert condition(ended.status, "Failed")
+    assert true_condition(ended.status, "Failed")
     assert ended.status["failed"] == 2
 
 
@@ -133,7 +134,7 @@ def test_the_deadline_fails_the_job_and_is_waited_for() -> None:
     running = job(started(), activeDeadlineSeconds=60)
     assert plan(running, [pod(0), pod(1)], NOW).requeue_seconds == pytest.approx(60)
     late = plan(running, [pod(0), pod(1)], NOW + timedelta(seconds=60))
-    failure = condition(late.status, "FailureTarget")
+    failure = true_condition(late.status, "FailureTarget")
     assert failure is not None
     assert failure["reason"] == "DeadlineExceeded"
     assert late.delete == ("train-0-xxxxx", "train-1-xxxxx")
@@ -144,7 +145,7 @@ def test_suspending_deletes_the_pods_without_counting_them() -> None:
     assert steps.delete == steps.release == ("train-0-xxxxx", "train-1-xxxxx")
     assert "startTime" not in steps.status
     assert "failed" not in steps.status
-    assert condition(steps.status, "Suspended")
+    assert true_condition(steps.status, "Suspended")
 
 
 def test_resuming_starts_the_clock_anew() -> None:
@@ -165,17 +166,17 @@ def test_fewer_pods_are_kept_when_the_parallelism_is_lowered() -> None:
 def test_a_work_queue_job_ends_when_one_succeeded_and_none_runs() -> None:
     queue = job(started(), completionMode="NonIndexed", completions=None, parallelism=2)
     one_left = plan(queue, [pod(None, "Succeeded", name="a"), pod(None, name="b")], NOW)
-    assert condition(one_left.status, "SuccessCriteriaMet") is None
+    assert true_condition(one_left.status, "SuccessCriteriaMet") is None
     assert one_left.create == ()
     all_ended = plan(queue, [pod(None, "Succeeded", name="a"), pod(None, "Succeeded", name="b")], NOW)
-    assert condition(all_ended.status, "SuccessCriteriaMet")
+    assert true_condition(all_ended.status, "SuccessCriteriaMet")
 
 
 def test_a_failure_policy_fails_the_job_at_an_exit_code() -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     with_policy = job(started(), backoffLimit=6, podFailurePolicy={"rules": [rule]})
     steps = plan(with_policy, [pod(0), pod(1, "Failed", exit_code=42)], NOW)
-    failure = condition(steps.status, "FailureTarget")
+    failure = true_condition(steps.status, "FailureTarget")
     assert failure is not None
     assert failure["message"] == (
         "Container c for pod ns/train-1-xxxxx failed with exit code 42 matching FailJob rule at index 0"
@@ -194,10 +195,10 @@ def test_an_exhausted_index_fails_alone_and_the_job_when_all_are_done() -> None:
     per_index = job(started(), backoffLimit=99, backoffLimitPerIndex=0)
     one = plan(per_index, [pod(0), pod(1, "Failed")], NOW)
     assert one.status["failedIndexes"] == "1"
-    assert condition(one.status, "FailureTarget") is None
+    assert true_condition(one.status, "FailureTarget") is None
     rest = [pod(0, "Succeeded"), pod(1, "Failed", counted=True)]
     both = plan(job(one.status, backoffLimit=99, backoffLimitPerIndex=0), rest, NOW)
-    failure = condition(both.status, "FailureTarget")
+    failure = true_condition(both.status, "FailureTarget")
     assert failure is not None
     assert failure["reason"] == "FailedIndexes"
 
@@ -215,7 +216,7 @@ def test_an_exhausted_index_fails_alone_and_the_job_when_all_are_done() -> None:
 def test_a_job_succeeds_by_its_success_policy(rule: dict[str, Any], met: bool) -> None:
     leader = job(started(), completions=3, parallelism=3, successPolicy={"rules": [{"succeededCount": 3}, rule]})
     steps = plan(leader, [pod(0), pod(1, "Succeeded"), pod(2)], NOW)
-    decided = condition(steps.status, "SuccessCriteriaMet")
+    decided = true_condition(steps.status, "SuccessCriteriaMet")
     assert (decided is not None) is met
     if decided:
         assert (decided["reason"], decided["message"]) == ("SuccessPolicy", "Matched rules at index 1")
@@ -277,7 +278,7 @@ def test_a_pod_of_an_index_carries_it_in_label_annotation_hostname_and_environme
 
 def test_a_pod_that_is_deleted_has_failed_and_ends_a_job_without_a_back_off_limit() -> None:
     steps = plan(job(started()), [pod(0, deleted=True), pod(1)], NOW)
-    failure = condition(steps.status, "FailureTarget")
+    failure = true_condition(steps.status, "FailureTarget")
     assert failure is not None
     assert (failure["reason"], steps.status["failed"], steps.create) == ("BackoffLimitExceeded", 1, ())
 
@@ -294,6 +295,6 @@ def test_a_deleted_pod_is_replaced_after_the_back_off_where_the_limit_allows_it(
 @pytest.mark.parametrize("waits", [{"podReplacementPolicy": "Failed"}, {"podFailurePolicy": {"rules": []}}])
 def test_a_job_that_waits_for_the_last_phase_counts_a_deleted_pod_when_it_has_one(waits: dict[str, Any]) -> None:
     steps = plan(job(started(), **waits), [pod(0, deleted=True), pod(1)], NOW)
-    assert condition(steps.status, "FailureTarget") is None
+    assert true_condition(steps.status, "FailureTarget") is None
     ended = plan(job(started(), **waits), [pod(0, "Failed", deleted=True), pod(1)], NOW)
-    assert condition(ended.status, "FailureTarget") is not None
+    assert true_condition(ended.status, "FailureTarget") is not None

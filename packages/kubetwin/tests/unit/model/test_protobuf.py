@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kubetwin.model.protobuf import NotProtobuf, parse_protobuf
+from kubetwin.model.protobuf_fields import MESSAGES
 
 
 def varint(value: int) -> bytes:
@@ -63,3 +64,18 @@ def test_the_status_that_clients_write_is_ignored() -> None:
 def test_messages_that_cannot_be_read_completely_are_refused(data: bytes, sentence: str) -> None:
     with pytest.raises(NotProtobuf, match=sentence):
         parse_protobuf(data)
+
+
+def test_every_field_is_of_a_type_that_is_known() -> None:
+    plain = {"text", "number", "flag", "bytes", "quantity", "either", "ignored"}
+    fields = [field for message in MESSAGES.values() for field in message.values()]
+    kinds = {field.partition(":")[2].removeprefix("[]").removeprefix("{}") for field in fields}
+    assert kinds <= plain | set(MESSAGES)
+
+
+def test_a_token_may_be_bound_to_an_object() -> None:
+    bound = field(1, "Pod") + field(3, "p")
+    request = parse_protobuf(
+        body("TokenRequest", METADATA, field(2, field(3, bound)), version="authentication.k8s.io/v1")
+    )
+    assert request["spec"] == {"boundObjectRef": {"kind": "Pod", "name": "p"}}
