@@ -1,4 +1,4 @@
-"""A run whose pods have walls: the program has the user, the root file system and the mounts of a pod in the cluster."""
+"""A run whose pods have walls: its program has the user, the root file system and the mounts of a pod in a cluster."""
 
 from __future__ import annotations
 
