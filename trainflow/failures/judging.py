@@ -54,6 +54,9 @@ by launchers (SIGTERM, SIGINT), and say less than what is in the log."""
 EXIT_CODES_OF_THE_PROGRAM = frozenset({126, 127, 132, 136, 159})
 """Exit codes of a shell that cannot execute a command, and by SIGILL, SIGFPE and SIGSYS: nobody sends these."""
 
+WRAPPERS = frozenset({"DatasetGenerationError"})
+"""Exceptions of libraries that say nothing but that something failed: another exception is named before them."""
+
 LAST_LINES = 3
 """Lines at the end of a log among which a program says why it ends by itself."""
 _NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}(?P<name>[A-Z]\w{2,60}): ")
@@ -238,6 +241,7 @@ def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Ve
     causes = list(table.of_kind(Kind.CAUSE))
     rules = [rule for kind in LOG_KINDS for rule in table.of_kind(kind)]
     uncaused = [line for line in reversed(lines) if line.exception and not any(_finds(rule, line) for rule in causes)]
+    uncaused = [line for line in uncaused if not (line.exception in WRAPPERS and _may_pass(table, line.wraps))]
     for line in uncaused:
         for rule in causes if _is_explained(table, line) else rules:
             if line.exception in rule.exceptions:
