@@ -22,7 +22,7 @@ WITHOUT_RESOURCE = {
         "Lambda and CodeBuild place interfaces in a VPC under ids that are unknown before"
     ),
     r"autoscaling:Describe\w+": "takes no resource",
-    r"servicequotas:GetServiceQuota|cloudwatch:GetMetricStatistics": "takes no resource",
+    r"servicequotas:GetServiceQuota|cloudwatch:(GetMetric(Data|Statistics)|ListMetrics)": "takes no resource",
     r"ecr:GetAuthorizationToken": "takes no resource",
     r"ecr-public:GetAuthorizationToken": "takes no resource",
     r"sts:(GetCallerIdentity|GetServiceBearerToken)": "takes no resource",

@@ -114,6 +114,10 @@ SURPLUS = (
     "::test_nodes_that_no_run_needs_are_removed_although_others_of_their_type_train"
 )
 QUEUED = "tests/integration/test_run_limits.py::test_a_scheduled_run_waits_for_the_one_before_it_and_no_second_one_does"
+BUSY = (
+    "tests/unit/lambdas/test_nodes_busy.py"
+    "::test_the_workflows_own_record_and_report_have_the_mean_of_the_trainings_time"
+)
 PREFIXES = "tests/integration/test_staging_runs.py::test_a_prefix_of_a_public_bucket_is_staged_as_its_manifest_says"
 STAGED = "tests/integration/test_staging_runs.py"
 
@@ -127,7 +131,9 @@ NOT_REACHED: Mapping[str, Mapping[str, str]] = {
         "dynamodb:DeleteItem on table/trainflow-caches": "tests/unit/lambdas/test_compile_cache.py",
         "s3:GetObject on trainflow-artifacts/runs/*/rank0/*": ELASTIC,
     },
+    "WriteRecord": {"cloudwatch:GetMetricData on *": BUSY},
     "CleanUp": {
+        "cloudwatch:GetMetricData on *": BUSY,
         "dynamodb:DeleteItem on table/trainflow-caches": LEASES,
         "s3:GetObject on trainflow-artifacts/runs/*/rank0/*": ELASTIC,
     },
@@ -195,6 +201,7 @@ BY_SERVICES = {
 """Permissions that a plain run does not ask for, of every role, as patterns. The slow test is exact."""
 
 CACHE, STAGING, ELASTIC, FAILURE = "precompiled runs", "runs with a data set", "elastic runs", "runs that fail"
+BUSY_NODES = "nodes that publish how busy they are"
 REQUESTS = "requests that are refused, scheduled, repeated or read as another version"
 
 OF_OTHER_RUNS = {
@@ -212,9 +219,11 @@ OF_OTHER_RUNS = {
         r"s3:.*/rank0/\*": ELASTIC,
         r"cloudwatch:PutMetricData.*|s3:.*/steps\.json": FAILURE,
     },
+    "WriteRecord": {r"cloudwatch:GetMetricData.*": BUSY_NODES},
     "Notify": {r"dynamodb:GetItem.*": "functions that are repeated after they have sent a message"},
     "StartRun": {r"(dynamodb|sns|sqs):.*|states:DescribeExecution.*|s3:.*": REQUESTS},
     "CleanUp": {
+        r"cloudwatch:GetMetricData.*": BUSY_NODES,
         r"dynamodb:.*|eks:UpdateNodegroupConfig.*|sns:.*": "runs that were stopped",
         r"s3:.*/rank0/\*": ELASTIC,
     },
