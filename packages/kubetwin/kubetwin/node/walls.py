@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from kubetwin.node.confinement import BUILD, EMPTY, JOIN, READ_ONLY, READ_WRITE
@@ -138,7 +138,7 @@ def raise_walls(
         flags=",".join(_flags(context, writable=writable)),
         workdir=workdir,
         root=root,
-        mounts=tuple(sorted(mounts.values(), key=lambda mount: len(PurePosixPath(mount.path).parts))),
+        mounts=tuple(sorted(mounts.values(), key=lambda mount: len(Path(mount.path).parts))),
     )
 
 
@@ -188,7 +188,7 @@ def _as_seen(path: str) -> str:
 
 def _covered(needed: Iterable[Path], covers: Iterable[str]) -> Iterator[Path]:
     """The needed folders that would not be seen, because something else is mounted around them."""
-    places = [PurePosixPath(cover) for cover in covers]
+    places = [Path(cover) for cover in covers]
     for path in needed:
         if path.is_dir() and any(place in path.parents for place in places):
             yield path
