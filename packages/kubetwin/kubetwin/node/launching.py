@@ -16,7 +16,7 @@ from kubetwin.node.expansion import expand
 from kubetwin.node.images import ImageFault, image_fault
 from kubetwin.node.rewriting import NameRewriter, PathRewriter
 from kubetwin.node.volumes import mount_paths
-from kubetwin.node.walls import Walls, program_folders, raise_walls
+from kubetwin.node.walls import Walls, program_folders, raise_walls, security_context
 
 _HOSTNAME_LENGTH = 63
 
@@ -113,7 +113,8 @@ def prepare_launch(
     folder, image_root = pod_folder(settings, pod), settings.root_of(container.get("image") or "")
     asked = container_environment(container, pod, reader, settings.allocatable)
     message_file = _fresh_message_file(folder / "termination" / container["name"])
-    mounts = mount_paths(container, volumes, asked, as_root=_runs_as_root(pod, container))
+    # An image's own user is not known, and taken for root.
+    mounts = mount_paths(container, volumes, asked, as_root=not security_context(pod, container).get("runAsUser"))
     on_host = PathRewriter(
         {**mounts, container.get("terminationMessagePath") or "/dev/termination-log": str(message_file)}
     )
@@ -160,12 +161,6 @@ def prepare_launch(
         rewrite=rewrite,
         walls=walls,
     )
-
-
-def _runs_as_root(pod: Mapping[str, Any], container: Mapping[str, Any]) -> bool:
-    """Whether the container's user is root; an image's own user is not known, and taken for root."""
-    contexts = (container.get("securityContext") or {}, (pod.get("spec") or {}).get("securityContext") or {})
-    return next((each["runAsUser"] for each in contexts if each.get("runAsUser") is not None), 0) == 0
 
 
 def _given_environment(pod: Mapping[str, Any], home: Path, image_root: Path | None) -> dict[str, str]:

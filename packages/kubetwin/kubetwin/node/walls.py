@@ -111,7 +111,7 @@ def raise_walls(
         ContainerConfigError: If the container may not run as root, and is to.
         OSError: If a folder cannot be made.
     """
-    context = {**(pod["spec"].get("securityContext") or {}), **(container.get("securityContext") or {})}
+    context = security_context(pod, container)
     user = int(context.get("runAsUser") or 0)
     if context.get("runAsNonRoot") and context.get("runAsUser") == 0:
         raise ContainerConfigError("container's runAsUser breaks non-root policy")
@@ -167,6 +167,12 @@ def machine_has_walls() -> bool:
             return Supervised(command, dict(os.environ), Path(folder), streams, walls.words()).wait() == 0
         except (CannotStart, OSError):
             return False
+
+
+def security_context(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Any]:
+    """A container's security context, with the pod's fields where it has none of its own."""
+    contexts = ((pod.get("spec") or {}).get("securityContext") or {}, container.get("securityContext") or {})
+    return {name: value for context in contexts for name, value in context.items() if value is not None}
 
 
 def program_folders() -> tuple[Path, ...]:
