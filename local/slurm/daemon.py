@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from kubetwin.node import supervisor
+from kubetwin.node.supervised import below_supervisor
 
 from local.slurm.errors import SlurmError
 
@@ -63,7 +62,7 @@ class Daemon:
         self._control, theirs = socket.socketpair()
         with theirs, (Path("/dev/null") if self._writes_log else self._log).open("ab") as output:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(supervisor.__file__), "", "", *self._argv],
+                below_supervisor(self._argv),
                 env=self._environment,
                 cwd="/",
                 stdin=theirs.fileno(),

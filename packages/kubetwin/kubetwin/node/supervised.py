@@ -104,10 +104,9 @@ class Supervised:
         control: socket.socket,
     ) -> subprocess.Popen[bytes]:
         source = "" if streams.input is None else f"{'tty:' if streams.terminal else ''}{streams.input}"
-        words = [environment.get("LC_CTYPE", ""), source, str(len(walls)), *walls, *argv]
         try:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SUPERVISOR), *words],
+                below_supervisor(argv, character_type=environment.get("LC_CTYPE", ""), source=source, walls=walls),
                 env=environment,
                 cwd=folder,
                 stdin=control.fileno(),
@@ -129,6 +128,13 @@ class Supervised:
             self._control.sendall(order)
         except OSError:
             return  # it has ended
+
+
+def below_supervisor(
+    argv: Sequence[str], *, character_type: str = "", source: str = "", walls: Sequence[str] = ()
+) -> list[str]:
+    """The command that runs `argv` below a supervisor, whose docstring says what the other words mean."""
+    return [sys.executable, "-I", "-S", str(_SUPERVISOR), character_type, source, str(len(walls)), *walls, *argv]
 
 
 def _cannot_start(argv: Sequence[str], report: list[bytes]) -> CannotStart:
