@@ -167,13 +167,21 @@ class _Stream:
         try:
             opening = asyncio.open_connection(host, port, ssl=context, server_hostname="")
             self._reader, self._writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
-            self._writer.write(f"GET {self._path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-            while not self._answer.begun:
-                await asyncio.wait_for(self._receive(), CONNECT_SECONDS)
+            await self._ask(f"GET {self._path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n")
         except (OSError, HttpParserError) as fault:
             address = f"https://{host}:{port}{self._path}"
             raise internal_error(f'Internal error occurred: Get "{address}": {fault}') from fault
         return int(self._answer.parser.get_status_code())
+
+    async def _ask(self, request: str) -> None:
+        """Send the request and wait for the answer's beginning; without one, nothing stays open."""
+        try:
+            self._writer.write(request.encode())
+            while not self._answer.begun:
+                await asyncio.wait_for(self._receive(), CONNECT_SECONDS)
+        except BaseException:
+            self._writer.transport.abort()
+            raise
 
     async def blocks(self) -> AsyncIterator[bytes]:
         """The answer's body; a followed log may be silent for hours."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -49,7 +51,7 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, LEAKED: "secret"},
+        env={**os.environ, LEAKED: "secret", "PYTHONFAULTHANDLER": "1"},
     )
     with process:
         try:
@@ -62,7 +64,12 @@ def command(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
             process.terminate()
             try:
                 process.wait(WAIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)  # faulthandler prints what every thread does
+                raise
             finally:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(5)
                 process.kill()
 
 
