@@ -9,11 +9,9 @@ import statistics
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import yaml
-from kubetwin.client import ApiClient
-from kubetwin.kubeconfig import load_connection
 
 from benchmarks.fault_events import waiting_requests
 from benchmarks.fault_runs import (
@@ -35,13 +33,9 @@ from local.no_op_logs import STEPS, step_loss
 from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.place import RunSummary
-from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.run_record import RunError, RunStatus
-from trainflow.record.history import visits
 from trainflow.state_machines import definition
 
-POLL_SECONDS = 30
-"""The default of `limits.poll_seconds`."""
 NUM_STOPPED = 5
 NUM_CONTENTS = 4
 NUM_INVALID = 20
@@ -118,65 +112,6 @@ def compare_uploads(runs: Iterable[RunSummary]) -> Row:
 def _content(number: int) -> str:
     """Name of the runs of a content."""
     return f"upload-{number}"
-
-
-RECOVERY_SCALE = 10
-FAILURES: Mapping[str, Mapping[str, Any]] = {
-    "WorkerFailed": {"max_steps": 6, "dies_by_signal_at": 4, "seconds_per_step": 1},
-    "LossNotFinite": {"max_steps": 60, "diverges_at": 2, "seconds_per_step": 0.3},
-}
-
-
-def recovery() -> Part:
-    """How long after a pod's end the run knows of it, and how long after that the job is submitted again.
-
-    The goal is one poll and five seconds beyond what the fault takes: the kubelet's and torchrun's own time ends with
-    the pod's phase.
-    """
-    table, seconds = dict[str, Row](), dict[str, Any]()
-    goal = POLL_SECONDS / RECOVERY_SCALE + 5
-    with faulty_twin(Plan(), time_scale=RECOVERY_SCALE) as twin:
-        for name, arguments in FAILURES.items():
-            restarts = 1 if name == "WorkerFailed" else 0
-            spec = steps(**arguments) | {"limits": {"max_restarts": max(restarts, 1)}}
-            run_id = f"recovery-{name.lower()}-aa"
-            with _Failures(twin) as seen:
-                run_all(twin, {run_id: spec}, limit_seconds=RUN_SECONDS, meanwhile=seen.poll)
-            own, *_ = histories(twin.client("stepfunctions"), arn_of_run(twin, run_id))
-            entered = [(visit.name, visit.entered_at.timestamp()) for visit in visits(own)]
-            detected = next((at for state, at in entered if state == "IsTrainingFinished"), None)
-            again = [at for state, at in entered if state == "WatchTraining"][1:]
-            row = table[name] = Row(injected=1)
-            if detected is None or (seen.first is None and name == "WorkerFailed"):
-                row.lost, row.notes = 1, ["the failure was not seen"]
-                continue
-            times = {"detect": round(detected - seen.first, 1)} if seen.first else {}
-            if again:
-                times["recover"] = round(again[0] - detected, 1)
-            seconds[name] = times
-            row.add(left(twin))
-    late = {name: times for name, times in seconds.items() if max(times.values(), default=0.0) > goal}
-    return table, seconds, {"goal_seconds": goal, "late": late, "poll_seconds": POLL_SECONDS / RECOVERY_SCALE}
-
-
-class _Failures:
-    """When a pod of a job was first seen failed, polled inside the block."""
-
-    def __init__(self, twin: Twin) -> None:
-        self._api = ApiClient(load_connection(twin.kubeconfig))
-        self.first: float | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._api.close()
-
-    def poll(self) -> None:
-        if self.first is None:
-            for pod in self._api.get("/api/v1/pods", labelSelector=JOB_LABEL)["items"]:
-                if pod["status"].get("phase") == "Failed":
-                    self.first = time.time()
 
 
 def crowd() -> Part:

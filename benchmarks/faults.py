@@ -10,7 +10,8 @@ The parts, each of which can be measured alone with `--part`:
 * `outages`: the Kubernetes API fails for a while, in each way, for five runs at once; and in each phase of a run.
 * `stops`: runs that are stopped in the middle.
 * `uploads`: 228 uploads of four contents, shuffled, 20 of them invalid.
-* `recovery`: how long it takes to see a failure, and to start the job again, beyond what the fault itself takes.
+* `recovery`: how long it takes to see a failure of each class that a twin can cause in a running job, and to submit the
+  job again, beyond what the fault itself takes.
 * `crowd`: 500 runs at once.
 * `year`: a year of polls, each of which may fail, against the quota of the history.
 
@@ -31,7 +32,8 @@ from typing import Any
 from kubetwin.troubles import Trouble
 
 from benchmarks.fault_cells import GANG, cells, kinds_of_runs
-from benchmarks.fault_loads import crowd, recovery, stops, uploads, year
+from benchmarks.fault_loads import crowd, stops, uploads, year
+from benchmarks.fault_recovery import recovery
 from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, outcome, steps
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from local.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
