@@ -25,6 +25,7 @@ from kubernetes.config import new_client_from_config
 
 from benchmarks.fault_runs import RUN_SECONDS, Part, Row, faulty_twin, histories, left, steps
 from benchmarks.result import BenchmarkFailed
+from lambdas.logic.watching import HANG_GRACE
 from local.fault_injection import Plan
 from local.many_runs import start_all
 from local.place import TwinRuns
@@ -110,6 +111,7 @@ FAILURES: Mapping[str, Failure] = {
             "OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600026 milliseconds before timing out.",
         },
         line="Watchdog caught collective operation timeout",
+        own_seconds=HANG_GRACE.total_seconds(),
     ),
     "JobStalled": Failure(
         arguments=QUICK | {"hangs_at": HANGING},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from starlette.responses import Response
@@ -12,6 +13,7 @@ from kubetwin.api.negotiation import respond
 from kubetwin.controllers.disruptions import budget_status, budgets_of
 from kubetwin.controllers.scheduler import bind
 from kubetwin.model import errors, times
+from kubetwin.model.conditions import mark_disrupted
 from kubetwin.model.errors import ApiError, FieldError, GroupResource, Object, bad_value, not_supported, required
 from kubetwin.model.selectors import label_selector_of
 from kubetwin.state.cluster import Cluster
@@ -29,6 +31,10 @@ _BINDABLE = ("pods", "secrets", "nodes")
 def _check_name(call: Call, obj: Object, kind: str) -> None:
     if (obj.get("metadata") or {}).get("name", "") != call.info.name:
         raise errors.bad_request(f"name in URL does not match name in {kind} object")
+
+
+def _mark_evicted(pod: Object) -> None:
+    mark_disrupted(pod, "EvictionByEvictionAPI", "Eviction API: evicting")
 
 
 class Subresources:
@@ -77,7 +83,8 @@ class Subresources:
     def _evict(self, call: Call, eviction: Object) -> Response:
         _check_name(call, eviction, "Eviction")
         pod = self.cluster.get(call.resource, call.info.namespace, call.info.name)
-        if pod["status"].get("phase") not in ("Succeeded", "Failed", "Pending"):
+        ends = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ("Succeeded", "Failed")
+        if not ends and pod["status"].get("phase") != "Pending":
             self._respect_budgets(pod)
         asked = eviction.get("deleteOptions") or {}
         conditions = asked.get("preconditions") or {}
@@ -86,6 +93,10 @@ class Subresources:
             uid=conditions.get("uid") or "",
             resource_version=conditions.get("resourceVersion") or "",
         )
+        options.check(call.resource, pod)
+        if not call.dry_run:
+            self.cluster.modify(call.resource, call.info.namespace, call.info.name, _mark_evicted)
+            options = replace(options, resource_version="")  # it has held, and was changed just now
         self.cluster.delete(call.resource, call.info.namespace, call.info.name, options, dry_run=call.dry_run)
         return respond(_SUCCESS, 201)
 

@@ -273,6 +273,24 @@ def test_an_eviction_has_the_name_and_the_preconditions_of_its_pod(client: Clien
     eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"uid": "another"}}}
     code, message = client.refused("POST", "pods/p/eviction", eviction)
     assert (code, "the UID in the precondition (another) does not match the UID in record" in message) == (409, True)
+    assert disruption(client) is None
+
+
+def test_an_evicted_pod_says_so_until_it_has_ended(client: Client) -> None:
+    _, made = client("POST", "pods", pod("p") | {"metadata": {"name": "p", "finalizers": ["example.com/kept"]}})
+    version = made["metadata"]["resourceVersion"]
+    eviction = {"metadata": {"name": "p"}, "deleteOptions": {"preconditions": {"resourceVersion": version}}}
+    client("POST", "pods/p/eviction?dryRun=All", eviction)
+    assert disruption(client) is None
+    client("POST", "pods/p/eviction", eviction)
+    assert disruption(client) == ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
+
+
+def disruption(client: Client) -> tuple[str, str, str] | None:
+    _, found = client("GET", "pods/p")
+    conditions = found["status"].get("conditions") or []
+    disrupted = (each for each in conditions if each["type"] == "DisruptionTarget")
+    return next(((each["status"], each["reason"], each["message"]) for each in disrupted), None)
 
 
 @pytest.mark.parametrize(
