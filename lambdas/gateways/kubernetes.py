@@ -16,11 +16,13 @@ from lambdas.gateways import eks
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
 from lambdas.gateways.kubernetes_objects import (
+    DISRUPTIONS,
     claim_of,
     grants_name,
     is_disrupted,
     last_warning,
     log_lines,
+    lost_pod,
     pending_reason,
     troubled_pods,
     worker_pod,
@@ -150,9 +152,11 @@ class KubernetesCluster:
         return found
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
-        """A few pods that failed, that the cluster ends, or that are on lost nodes, the first to fail first."""
+        """A few pods that failed, that the cluster ends or ended, or whose nodes are lost; the first to fail first."""
         pods = self._pods(f"{JOB_LABEL}={job.name}")
         troubled = troubled_pods(pods, self._all_nodes())
+        if len(pods) < job.num_nodes and not any(map(is_disrupted, pods)):
+            troubled += self._lost_pods(job)
         failed = [pod for pod in troubled if pod.exit_code is not None]
         return [*failed[:MAX_FAILED_PODS], *[pod for pod in troubled if pod.exit_code is None][:MAX_FAILED_PODS]]
 
@@ -253,8 +257,17 @@ class KubernetesCluster:
         """Every node of an instance type."""
         return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
-    def _events(self) -> list[Any]:
-        return self._api.list(self._core("events"), "", field_selector="type=Warning", limit=MAX_EVENTS)
+    def _lost_pods(self, job: JobRef) -> list[WorkerPod]:
+        """The first pod of the job that the cluster ended and that is gone, as events tell, which outlive it."""
+        for reason in DISRUPTIONS:
+            for event in self._events(f"involvedObject.kind=Pod,reason={reason}"):
+                name = str(event["involvedObject"]["name"])
+                if name.startswith(f"{job.name}-") and (lost := lost_pod(self._events(f"involvedObject.name={name}"))):
+                    return [lost]
+        return []
+
+    def _events(self, field_selector: str = "type=Warning") -> list[Any]:
+        return self._api.list(self._core("events"), "", field_selector=field_selector, limit=MAX_EVENTS)
 
     def _all_nodes(self) -> dict[str, Node]:
         nodes = map(Node, self._api.list("/api/v1/nodes", ""))

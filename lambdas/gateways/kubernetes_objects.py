@@ -13,6 +13,10 @@ from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.models.log_line import LogLine
 from trainflow.models.training_nodes import Claim, Node
 
+DISRUPTIONS = ("Preempted", "TaintManagerEviction")
+"""Reasons of events about a pod that the cluster ends: the scheduler's for preemption, and that of the controller that
+evicts pods from nodes with a taint. The eviction API makes no event."""
+
 
 def pending_reason(pod: Any) -> str | None:
     """The reason why a pod is pending, as its kubelet or the scheduler reports it; None if neither does."""
@@ -32,6 +36,25 @@ def last_warning(events: Iterable[Any], job: str) -> str | None:
     about = [event for event in events if str((event.get("involvedObject") or {}).get("name", "")).startswith(job)]
     newest = max(about, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""), default=None)
     return f"{newest.get('reason')}: {newest.get('message')}" if newest is not None else None
+
+
+def lost_pod(events: Iterable[Any]) -> WorkerPod | None:
+    """A pod that is gone, as the events about it tell: by what the cluster ended it, and on which node it was.
+
+    Args:
+        events: Of one pod.
+
+    Returns:
+        None if none of them says that the cluster ended it.
+    """
+    events = list(events)
+    ended = next((event for event in events if event.get("reason") in DISRUPTIONS), None)
+    if ended is None:
+        return None
+    hosts = (str((event.get("source") or {}).get("host") or "") for event in events)  # of its kubelet
+    return WorkerPod(
+        name=str(ended["involvedObject"]["name"]), node=next(filter(None, hosts), None), reason=str(ended["reason"])
+    )
 
 
 def claim_of(config_map: Any) -> Claim:

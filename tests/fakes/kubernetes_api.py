@@ -110,9 +110,20 @@ class FakeKubernetesApi:
             for (kind, _), manifest in self.objects.items()
             if kind == resource
             and _matches(options.get("labelSelector", ""), manifest["metadata"].get("labels") or {})
-            and _matches(options.get("fieldSelector", ""), {"status.phase": manifest.get("status", {}).get("phase")})
+            and _matches(options.get("fieldSelector", ""), _fields(manifest))
         ]
         return {"items": items}
+
+
+def _fields(manifest: dict[str, Any]) -> dict[str, Any]:
+    """What field selectors know of pods and of events."""
+    about = manifest.get("involvedObject") or {}
+    return {
+        "status.phase": manifest.get("status", {}).get("phase"),
+        "type": manifest.get("type"),
+        "reason": manifest.get("reason"),
+        **{f"involvedObject.{name}": value for name, value in about.items()},
+    }
 
 
 def _merge(into: dict[str, Any], change: dict[str, Any]) -> None:

@@ -150,6 +150,42 @@ def test_the_lost_node_is_the_reason_and_not_the_peers_that_noticed_first(cluste
         poll_job.lambda_handler(event, CONTEXT)
 
 
+POLICY = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": "Pod x has a condition"}
+
+
+def add_event(cluster: FakeKubernetesApi, pod: str, reason: str, **source: str) -> None:
+    about = {"kind": "Pod", "name": pod}
+    name = {"name": f"{pod}.{reason}"}
+    cluster.add("events", {"metadata": name, "involvedObject": about, "reason": reason, "source": source})
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize(
+    ("reason", "error"), [("Preempted", JobPreempted), ("TaintManagerEviction", NodeLost), ("Killing", JobEvicted)]
+)
+def test_a_pod_that_is_gone_when_its_job_is_polled_is_known_by_its_events(
+    cluster: FakeKubernetesApi, reason: str, error: type[Exception]
+) -> None:
+    """A pod that has been evicted is deleted before the next poll, and its peers have failed because of it."""
+    run = run_on("job")
+    job = training(run)
+    submit(job)
+    stored(cluster, job)["status"] = {"failed": 2, "conditions": [POLICY]}
+    peer = pod_on("well", phase="Failed", exit_code=1)
+    peer["metadata"]["labels"] = {JOB_LABEL: job.ref.name}
+    cluster.add("pods", peer)
+    cluster.add("nodes", node("well"))
+    gone, older = f"{job.ref.name}-0-abcde", f"{job.ref.name}0-0-other"
+    add_event(cluster, older, "Preempted", component="default-scheduler")
+    add_event(cluster, gone, "Scheduled", component="default-scheduler")
+    add_event(cluster, gone, "Started", component="kubelet", host="taken")
+    add_event(cluster, gone, reason, component="the-one-that-ended-it")
+    event = {"run": run.model_dump(mode="json"), "job": job.ref.model_dump(mode="json"), "progress": {}}
+    named = f"'{gone}' on node 'taken' was lost .{reason}" if error is not JobEvicted else "Pod x has a condition"
+    with pytest.raises(error, match=named):
+        poll_job.lambda_handler(event, CONTEXT)
+
+
 def test_a_job_that_waits_for_a_pod_on_a_lost_node_has_failed() -> None:
     """`FailureTarget` becomes `Failed` when the last pod has ended, which a lost node does not report."""
     condition = {"type": "FailureTarget", "status": "True", "reason": "PodFailurePolicy", "message": "a pod is evicted"}
