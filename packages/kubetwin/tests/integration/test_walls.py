@@ -127,13 +127,15 @@ def test_a_command_in_a_container_sees_what_the_container_sees(cluster: Cluster,
 
 def test_a_pod_that_must_not_be_root_and_is_to_be_waits(cluster: Cluster) -> None:
     cluster.run("p", "true", securityContext={"runAsNonRoot": True, "runAsUser": 0})
+    uid = cluster.pod("p")["metadata"]["uid"]  # type: ignore[index]
+    about = f'(pod: "p_{cluster.namespace}({uid})", container: c)'
 
     def waits(status: dict[str, Any]) -> bool:
         [container] = status.get("containerStatuses") or [{}]
         waiting = container.get("state", {}).get("waiting", {})
         return (waiting.get("reason"), waiting.get("message")) == (
             "CreateContainerConfigError",
-            "container's runAsUser breaks non-root policy",
+            f"container's runAsUser breaks non-root policy {about}",
         )
 
     cluster.wait_for("p", waits, "waits")
