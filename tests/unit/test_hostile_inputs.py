@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,11 +28,14 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef, Stage
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol import announcement, slurm_job
-from trainflow.protocol.checkpoint_line import parse_checkpoint_line
+from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.metrics_line import parse_metrics_line
 from trainflow.protocol.result import read_result
 from trainflow.protocol.staging_line import parse_staging_line
 from trainflow.protocol.step_report import parse_report_line
+from trainflow.record.placement import Placement
+from trainflow.record.steps import kept_steps_from_json, kept_steps_of
+from trainflow.report.charts import charts
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 METRICS = "[0]:LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7 learning_rate : 2.80e-06 throughput : 6449.36"
@@ -56,6 +59,11 @@ RECORD = slurm_job.JobRecord(
     started_at=NOW,
     ended_at=NOW,
     nodes=(slurm_job.NodeRecord(index=0, node="n1", exit_code=1, message="Killed", finished_at=NOW),),
+)
+KEPT = replace(
+    kept_steps_of([step for line in (METRICS, METRICS.replace("14", "15")) if (step := parse_metrics_line(line))]),
+    checkpoints=(CheckpointReport(step=14, num_bytes=1048576, saved_at=NOW),),
+    placement=Placement(nodes=("n1",), started_at=NOW, ended_at=NOW),
 )
 SPEC = Path("runs/demo.yaml").read_text()
 JSON_SPEC = {
@@ -84,6 +92,13 @@ def judged(message: str) -> object:
 
 def uploaded(content: bytes, key: str) -> object:
     return execution_of_upload(Upload(bucket="b", key=key, version_id=None), content)
+
+
+def kept_again(content: bytes) -> object:
+    """What the workflow does with stored steps: it adds to them, and makes the record and the report of them."""
+    kept = kept_steps_from_json(content)
+    again = kept.extended(KEPT.steps, kept.progress, checkpoints=KEPT.checkpoints)
+    return again.to_json(), kept.sequences_per_second, kept.last_metrics, charts(kept.steps)
 
 
 def as_bytes(text: str) -> bytes:
@@ -130,6 +145,8 @@ PARSERS: Mapping[str, Parser] = {
     "values of a Slurm job's record": Parser(
         slurm_job.parse_record, as_json(damaged_documents(json.loads(slurm_job.record_to_bytes(RECORD))))
     ),
+    "stored steps": Parser(kept_again, damaged_bytes(KEPT.to_json())),
+    "values of stored steps": Parser(kept_again, as_json(damaged_documents(json.loads(KEPT.to_json())))),
     "message of the queue": Parser(
         lambda body: parse_request(body.decode()),
         as_json(damaged_documents(UPLOADED, SCHEDULED)) | damaged_texts(json.dumps(UPLOADED)).map(as_bytes),
