@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from trainflow.protocol.result import MAX_BYTES
+
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 LOGS = "logs/"
@@ -165,9 +167,10 @@ def _whole(value: object) -> int:
 
 
 def _text(value: object) -> str:
+    """The text; only the beginning of one that is longer than a result, and so not of ours."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
-    return value
+    return value[:MAX_BYTES]
 
 
 def _time(value: object) -> datetime:
