@@ -111,6 +111,18 @@ def test_an_archive_on_the_web_is_read_where_its_redirects_lead(secure: ObjectSe
     assert (found.size, found.etag) == (4, secure.etag("mirror/a.tar"))
 
 
+def test_an_archive_on_the_web_is_known_by_its_checksum_and_has_the_name_that_its_url_ends_in(
+    secure: ObjectServer,
+) -> None:
+    """The name tells whether and how the archive is compressed."""
+    secure.objects["a.tar.gz"] = b"1234"
+    url = f"{secure.url}/datasets/a.tar.gz"
+    found = source.open_source(url, unsigned=False, region=None, sha256="feed")
+    assert (found.url, found.etag, found.is_archive) == (url, "sha256:feed", True)
+    [file] = found.files
+    assert (file.name, file.url, file.size) == ("a.tar.gz", url, 4)
+
+
 @pytest.mark.parametrize(
     ("etag", "kept"), [('"1"', '"1"'), ('W/"1"', None), (None, None)], ids=["strong", "weak", "none"]
 )
