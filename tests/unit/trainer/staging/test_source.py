@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -65,6 +66,15 @@ def test_nothing_is_signed_for_a_public_bucket(server: ObjectServer) -> None:
     server.objects = {"a.tar": b"123"}
     assert open_source("s3://datasets/a.tar", unsigned=True).region is None
     assert server.authorized == [False]
+
+
+def test_the_digest_of_a_prefix_is_that_of_its_list_for_ever() -> None:
+    """Markers keep it: with another one, every data set of a prefix would be staged again."""
+    files = tuple(
+        source.RemoteFile(name=name, url="s3://b/k", address="", size=size, etag=etag)
+        for name, size, etag in (("a", 1, "e"), ("b/c", 20, "f"))
+    )
+    assert source.digest(files) == hashlib.sha256(b"e 1 a\nf 20 b/c\n").hexdigest()
 
 
 def test_an_archive_from_the_web_needs_a_checksum() -> None:
