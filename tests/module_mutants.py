@@ -39,8 +39,8 @@ EQUIVALENT = (
     (re.compile(r", weights_only=True"), lambda _found: ""),
     # The default of subprocess.run, which the linter wants to be named.
     (re.compile(r", (?:check=(?:False|None))?\)"), lambda _found: ")"),
-    # json.dumps asks only whether it is true.
-    (re.compile(r"allow_nan=(?:False|None)"), lambda _found: ""),
+    # json.dumps asks only whether they are true.
+    (re.compile(r"(?:allow_nan|ensure_ascii)=(?:False|None)"), lambda _found: ""),
     # mutmut's XX become two more of the characters to strip, and no ETag ends with one.
     (re.compile(r"""\.strip\('(?:XX)?"(?:XX)?'\)"""), lambda _found: ""),
 )

@@ -19,7 +19,7 @@ PROMISES_NOTHING = (
     "A run can harm another run of the same deployment",
     "* **Single pods.**",
     "* **Slurm.**",
-    "* Chunks of uploads to S3",
+    "* A client may leave the body of an upload to S3 unsigned",
     "A run executes the program that its spec names",
     "[docs/security.md](docs/security.md) says",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import subprocess
 import uuid
@@ -171,6 +172,57 @@ def test_a_signed_request_to_s3_is_of_no_use_for_another_body(aws: AwsServer) ->
     assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
     assert answer(aws, "PUT", f"/{bucket}/k", "mine", **signed)[0] == 200
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"mine"
+
+
+class ChunkedAuth(SigV4Auth):
+    """Signs a request whose body is signed chunk by chunk, which botocore itself does not send."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        super().__init__(credentials, "s3", REGION)
+
+    def chunk(self, request: AWSRequest, previous: str, data: bytes) -> tuple[str, bytes]:
+        """A chunk's signature, and the chunk as it is sent."""
+        scope, hashes = self.credential_scope(request), (hashlib.sha256(part).hexdigest() for part in (b"", data))
+        text = "\n".join(["AWS4-HMAC-SHA256-PAYLOAD", request.context["timestamp"], scope, previous, *hashes])
+        signature = self.signature(text, request)
+        return signature, b"%x;chunk-signature=%s\r\n%s\r\n" % (len(data), signature.encode(), data)
+
+
+def test_an_upload_in_signed_chunks_is_stored_and_one_that_was_changed_is_refused(aws: AwsServer) -> None:
+    s3, bucket = aws.client("s3"), f"chunks-{uuid.uuid4().hex[:8]}"
+    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+    signing, parts = ChunkedAuth(Credentials(*aws.owner_credentials.values())), (b"a" * 9000, b"mine", b"")
+    request = AWSRequest(
+        method="PUT",
+        url=f"{aws.endpoint}/{bucket}/k",
+        headers={
+            "Content-Encoding": "aws-chunked",
+            "X-Amz-Content-SHA256": "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+            "X-Amz-Decoded-Content-Length": str(sum(map(len, parts))),
+        },
+    )
+    signing.add_auth(request)
+    previous, body = request.headers["Authorization"].rpartition("Signature=")[2], b""
+    for part in parts:
+        previous, sent = signing.chunk(request, previous, part)
+        body += sent
+    signed = {name.replace("-", "_"): value for name, value in request.headers.items()}
+    for changed in (body.replace(b"mine", b"else"), body.replace(b"4;chunk", b"3;chunk"), body.partition(b"4;")[0]):
+        status, text, _headers = answer(aws, "PUT", f"/{bucket}/k", changed.decode(), **signed)
+        assert (status, "<Code>SignatureDoesNotMatch</Code>" in text) == (403, True), text
+    assert s3.list_objects_v2(Bucket=bucket)["KeyCount"] == 0
+    assert answer(aws, "PUT", f"/{bucket}/k", body.decode(), **signed)[0] == 200
+    assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"".join(parts)
+
+
+def test_a_hash_that_is_none_is_refused(aws: AwsServer) -> None:
+    request = AWSRequest(method="PUT", url=f"{aws.endpoint}/any/k", headers={"X-Amz-Content-SHA256": "<nonsense>"})
+    SigV4Auth(Credentials(*aws.owner_credentials.values()), "s3", REGION).add_auth(request)
+    signed = {name.replace("-", "_"): value for name, value in request.headers.items()}
+    status, text, _headers = answer(aws, "PUT", "/any/k", **signed)
+    assert status == 400
+    assert "<Code>InvalidArgument</Code>" in text
+    assert "<ArgumentValue>&lt;nonsense&gt;</ArgumentValue>" in text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,22 +17,32 @@ from hypothesis.strategies import SearchStrategy
 from lambdas.backends.slurm import rest, ssm
 from lambdas.backends.slurm.forms import comment_form, comment_of
 from lambdas.gateways.kubernetes_objects import log_lines
+from lambdas.logic.preflight.probe import of_probe, probed
 from lambdas.logic.run_requests import Upload, execution_of_upload, parse_request
 from lambdas.logic.watching import FailedPod, failure
+from tests.fakes.runs import run_of
 from tests.hostile import EXAMPLES, damaged_bytes, damaged_documents, damaged_texts, require_total
 from tests.unit.lambdas.test_slurm_api import NEW_PARTITION, OLD_JOB
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB, newer_job, recorded
+from trainer.runtime.errors import DatasetInvalid
+from trainer.staging import manifest
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobRefused, RunRequestInvalid
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
+from trainflow.models.preflight import DatasetFacts
 from trainflow.models.run import JobRef, Stage
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol import announcement, slurm_job
-from trainflow.protocol.checkpoint_line import parse_checkpoint_line
+from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line, parse_resumed_line, resumed_line
+from trainflow.protocol.compiler_log import CompilerLog, compiler_lines
 from trainflow.protocol.metrics_line import parse_metrics_line
 from trainflow.protocol.result import read_result
+from trainflow.protocol.s3_urls import parse_s3_url
 from trainflow.protocol.staging_line import parse_staging_line
 from trainflow.protocol.step_report import parse_report_line
+from trainflow.record.placement import Placement
+from trainflow.record.steps import kept_steps_from_json, kept_steps_of
+from trainflow.report.charts import charts
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 METRICS = "[0]:LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7 learning_rate : 2.80e-06 throughput : 6449.36"
@@ -57,6 +67,27 @@ RECORD = slurm_job.JobRecord(
     ended_at=NOW,
     nodes=(slurm_job.NodeRecord(index=0, node="n1", exit_code=1, message="Killed", finished_at=NOW),),
 )
+KEPT = replace(
+    kept_steps_of([step for line in (METRICS, METRICS.replace("14", "15")) if (step := parse_metrics_line(line))]),
+    checkpoints=(CheckpointReport(step=14, num_bytes=1048576, saved_at=NOW),),
+    placement=Placement(nodes=("n1",), started_at=NOW, ended_at=NOW),
+)
+PROBE = {
+    "machine": "x86_64",
+    "program": "There is no module x.",
+    "free_bytes": 5 * 10**12,
+    "staged_url": "s3://b/k.tar",
+    "staged_etag": "e",
+    "checkpoint_bytes": 10**10,
+    "versions": {"python": "3.11.9", "torch": "2.9.0"},
+}
+COMPILED = (
+    *compiler_lines({"graphs": 3, "succeeded": 2, "failed": 1, "cached": 0}, ["MODULE_1"]),
+    '  "workdir/MODULE_2/graph.hlo": {',
+    '    "status": false,',
+)
+MANIFEST = f"{'0' * 64}  train/a.hdf5\n{'1' * 64} *train/b.hdf5\n# more\n"
+RUN = run_of()
 SPEC = Path("runs/demo.yaml").read_text()
 JSON_SPEC = {
     "version": 1,
@@ -82,8 +113,27 @@ def judged(message: str) -> object:
     return failure(job, JobStatus(phase=None, failure_message="failed"), [FailedPod(pod)], last_step=3)
 
 
+def preflighted(result: dict[str, Any]) -> object:
+    seen = probed(result if isinstance(result, dict) else {})
+    return list(of_probe(RUN, seen, DatasetFacts(num_bytes=10**9, etag="e"))), seen
+
+
+def compiled(text: str) -> object:
+    log = CompilerLog()
+    for line in text.split("\n"):
+        log.read(line)
+    return log.failure(), log.failed_graphs
+
+
 def uploaded(content: bytes, key: str) -> object:
     return execution_of_upload(Upload(bucket="b", key=key, version_id=None), content)
+
+
+def kept_again(content: bytes) -> object:
+    """What the workflow does with stored steps: it adds to them, and makes the record and the report of them."""
+    kept = kept_steps_from_json(content)
+    again = kept.extended(KEPT.steps, kept.progress, checkpoints=KEPT.checkpoints)
+    return again.to_json(), kept.sequences_per_second, kept.last_metrics, charts(kept.steps)
 
 
 def as_bytes(text: str) -> bytes:
@@ -117,6 +167,8 @@ PARSERS: Mapping[str, Parser] = {
         lambda line: (found := parse_staging_line(line)) and (found.percent, found.seconds_left), damaged_texts(STAGING)
     ),
     "lines of libraries": Parser(read_lines, damaged_texts(METRICS, REPORT, *OTHERS)),
+    "resumed line": Parser(parse_resumed_line, damaged_texts(f"[0]:{resumed_line(40)}")),
+    "compiler's log": Parser(compiled, damaged_texts(*COMPILED, "\n".join(COMPILED))),
     "log line": Parser(
         lambda line: list(log_lines([line])), damaged_bytes(f"2026-11-01T12:00:00.123456789Z {METRICS}")
     ),
@@ -129,6 +181,13 @@ PARSERS: Mapping[str, Parser] = {
     "Slurm job's comment": Parser(comment_of, st.none() | damaged_texts(comment_form(COMMENT))),
     "values of a Slurm job's record": Parser(
         slurm_job.parse_record, as_json(damaged_documents(json.loads(slurm_job.record_to_bytes(RECORD))))
+    ),
+    "stored steps": Parser(kept_again, damaged_bytes(KEPT.to_json())),
+    "values of stored steps": Parser(kept_again, as_json(damaged_documents(json.loads(KEPT.to_json())))),
+    "result of the probe": Parser(preflighted, damaged_documents(PROBE)),
+    "URL of S3": Parser(parse_s3_url, damaged_texts("s3://bucket/folder/key.tar")),
+    "manifest of a data set": Parser(
+        lambda text: manifest.parse(text, url="s3://b/k"), damaged_texts(MANIFEST), (DatasetInvalid,)
     ),
     "message of the queue": Parser(
         lambda body: parse_request(body.decode()),

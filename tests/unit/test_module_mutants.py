@@ -56,6 +56,8 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
         ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, weights_only=False, mmap=True)", False),
         ("json.dumps(said, allow_nan=False)", "json.dumps(said, allow_nan=None)", True),
         ("json.dumps(said, allow_nan=False)", "json.dumps(said, allow_nan=True)", False),
+        ("json.dumps(said, ensure_ascii=False)", "json.dumps(said, ensure_ascii=None)", True),
+        ("json.dumps(said, ensure_ascii=False)", "json.dumps(said, ensure_ascii=True)", False),
         ("run(command, text=True, check=False)", "run(command, text=True, )", True),
         ("run(command, text=True, check=False)", "run(command, text=True, check=True)", False),
         ("run(command, text=True, check=False)", "run(command, check=False)", False),

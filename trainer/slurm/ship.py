@@ -22,13 +22,10 @@ from trainer.runtime.errors import StorageFailed
 from trainer.runtime.files import written_whole
 from trainer.slurm.place import TAIL_LINES, JobFolder, JobObjects
 from trainflow.protocol.s3_urls import S3Url
-from trainflow.protocol.slurm_job import stamped
+from trainflow.protocol.slurm_job import MAX_SEGMENT_BYTES, stamped
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
-
-MAX_SEGMENT_BYTES = 1024 * 1024
-"""Most bytes in one object, without the times."""
 
 LONGEST_LINE_IN_TAIL = 4096
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -48,6 +49,14 @@ def artifacts_below(s3: Any, bucket: str, prefix: str) -> list[Artifact]:
         for page in pages
         for found in page.get("Contents", ())
     ]
+
+
+def first_bytes(s3: Any, bucket: str, key: str, *, limit: int) -> bytes:
+    """The first bytes of an object, the whole of which any program of a run may have written."""
+    found = s3.get_object(Bucket=bucket, Key=key)
+    with closing(found["Body"]) as body:
+        content: bytes = body.read(None if found["ContentLength"] <= limit else limit)
+    return content
 
 
 def is_plain(name: str) -> bool:

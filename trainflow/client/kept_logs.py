@@ -11,11 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainflow.client.artifacts import artifacts_below
+from trainflow.client.artifacts import artifacts_below, first_bytes
 from trainflow.client.files import write_text
 from trainflow.client.observe.logs import time_of
 from trainflow.client.refusals import told
 from trainflow.client.stored_logs import StoredPod
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Most bytes of a log that are read: twice a thousand lines of the longest kind that the workflow keeps."""
 
 
 @told
@@ -36,16 +39,19 @@ def kept_lines(s3: Any, bucket: str, run_id: str, pod: StoredPod, *, since: date
     key = next((log.key for log in found if pod.has(log.name.removesuffix(".log"))), None)
     if key is None:
         return None
-    text: str = s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode(errors="replace")
-    return _since(text, since)
+    return _since(_text(s3, bucket, key), since)
 
 
 def copy_logs(s3: Any, bucket: str, run_id: str, folder: Path) -> None:
     """Write all that a run has kept of its pods' logs to a folder, without the times."""
     for log in artifacts_below(s3, bucket, f"runs/{run_id}/logs/"):
         if "/" not in log.name and log.name.endswith(".log"):
-            text = s3.get_object(Bucket=bucket, Key=log.key)["Body"].read().decode(errors="replace")
+            text = _text(s3, bucket, log.key)
             write_text(folder / log.name, "".join(f"{line}\n" for line in _since(text, None)))
+
+
+def _text(s3: Any, bucket: str, key: str) -> str:
+    return first_bytes(s3, bucket, key, limit=MAX_BYTES).decode(errors="replace")
 
 
 def _since(text: str, since: datetime | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainflow.client.artifacts import Artifact, artifacts_below
+from trainflow.client.artifacts import Artifact, artifacts_below, first_bytes
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
@@ -62,6 +62,10 @@ from trainflow.report import render_report
 
 STOP_SECONDS = 30.0
 """Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""
+
+MAX_STORED_BYTES = 64 * 1024 * 1024
+"""Most bytes of a record or report: an eighth of the memory of the function that writes it. Every program of a run may
+write objects there."""
 
 POLL_SECONDS = 0.5
 """Time between two polls of an execution's history."""
@@ -256,7 +260,7 @@ class DeployedRuns:
         """See `RunReader`."""
         execution = self._execution(run_id)
         if _has_ended(execution) and (stored := self._stored(run_id, "report.html")):
-            return stored.decode()
+            return stored.decode(errors="replace")
         kept = self.kept_steps(run_id) or KeptSteps()
         return render_report(self._final_record(execution) or self._record_now(execution, kept), kept.steps)
 
@@ -402,14 +406,13 @@ class DeployedRuns:
         return tree
 
     def _stored(self, run_id: str, name: str) -> bytes | None:
-        """A file that the workflow keeps of a run; None if there is none."""
+        """A file that the workflow keeps of a run; None if there is none, or one too large to be the workflow's."""
         s3 = self._client("s3")
         try:
-            found = s3.get_object(Bucket=self._bucket, Key=f"runs/{run_id}/{name}")
+            found = first_bytes(s3, self._bucket, f"runs/{run_id}/{name}", limit=MAX_STORED_BYTES + 1)
         except s3.exceptions.NoSuchKey:
             return None
-        content: bytes = found["Body"].read()
-        return content
+        return found if len(found) <= MAX_STORED_BYTES else None
 
     def _pods_of(self, execution: Any) -> PodSource:
         """Where the run's pods are seen: runs are observed without access to the cluster, too."""

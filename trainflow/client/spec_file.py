@@ -10,7 +10,7 @@ from typing import Any
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.run_spec import RunSpec, spec_of
 from trainflow.models.spec_changes import merged
-from trainflow.models.spec_document import decode
+from trainflow.models.spec_document import MAX_BYTES, decode
 from trainflow.models.spec_limits import require_limits_ahead
 
 STANDARD_INPUT = Path("-")
@@ -58,7 +58,8 @@ def read_document(path: Path, overrides: Sequence[Path] = (), *, given: bytes | 
 
 def _document(path: Path) -> Any:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidRunSpec(f"cannot be read ({error.strerror}); give the path of a run spec.") from None
     return decode(content, is_json=path.suffix == ".json")

@@ -7,24 +7,28 @@ from collections.abc import Iterable, Iterator
 LONGEST_LINE_BYTES = 64 * 1024
 """What a function keeps of a line: a program may write one without an end."""
 
+LONGEST_OBJECT_BYTES = 8 * 1024 * 1024
+"""What anybody else keeps of a line. A line of a watch is an object, of which etcd takes 1.5 MiB."""
 
-def lines_of(chunks: Iterable[bytes], *, longest: int | None = None) -> Iterator[bytes]:
+
+def lines_of(chunks: Iterable[bytes], *, longest: int = LONGEST_OBJECT_BYTES) -> Iterator[bytes]:
     """Lines with their line feed; only the very last may lack it.
 
     Only a line feed ends a line: progress bars write carriage returns.
 
     Args:
         chunks: The stream, cut anywhere.
-        longest: Bytes that are kept of a line; None for all.
+        longest: Bytes that are kept of a line; the others are dropped as they come.
     """
-    rest = b""
+    line = bytearray()
     for chunk in chunks:
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line[:longest] + b"\n"
-        rest = rest[:longest]
-    if rest:
-        yield rest
+        for number, piece in enumerate(chunk.split(b"\n")):
+            if number > 0:
+                yield bytes(line) + b"\n"
+                line.clear()
+            line += piece[: longest - len(line)]
+    if line:
+        yield bytes(line)
 
 
 def complete_lines(chunks: Iterable[bytes], *, longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:

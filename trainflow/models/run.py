@@ -121,8 +121,8 @@ class Hang(Fact):
 class MetricsCursor(Fact):
     """How far rank 0's log has been read and published."""
 
-    # A run may outlast a deployment: fields of earlier versions are passed over.
-    model_config = ConfigDict(extra="ignore")
+    # A run may outlast a deployment: fields of earlier versions are passed over. JSON has finite numbers alone.
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
     log: LogPosition | None = None
     """None before the first line."""

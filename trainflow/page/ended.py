@@ -139,5 +139,5 @@ def _read(path: Path) -> RunRecord | None:
 def _steps(path: Path) -> KeptSteps:
     try:
         return kept_steps_from_json(path.read_bytes())
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError:
         return KeptSteps()

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from trainflow.protocol.result import MAX_BYTES
+
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 LOGS = "logs/"
@@ -25,6 +27,15 @@ MAX_RECORDED_NODES = 5
 
 MAX_OTHER_NODES = 1024
 """Most other nodes of a job's record; they take a tenth of a KiB each."""
+
+MAX_RECORD_BYTES = 1024 * 1024
+"""Most bytes of a record; the longest of ours has a third of it. Every program of a run may write objects there."""
+
+MAX_SEGMENT_BYTES = 1024 * 1024
+"""Most bytes of output in a segment, without the times."""
+
+MAX_LOG_BYTES = 35 * MAX_SEGMENT_BYTES
+"""Most bytes of a segment or of last lines that are read: an empty line has 34 bytes with its time."""
 
 LATEST = 253_402_300_799 * 10**6
 """The last second of the year 9999, in microseconds since 1970: the last that `datetime` has."""
@@ -156,9 +167,10 @@ def _whole(value: object) -> int:
 
 
 def _text(value: object) -> str:
+    """The text; only the beginning of one that is longer than a result, and so not of ours."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
-    return value
+    return value[:MAX_BYTES]
 
 
 def _time(value: object) -> datetime:

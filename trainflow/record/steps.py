@@ -16,7 +16,7 @@ from typing import Any
 
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metric_aliases import SEQUENCES
+from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.placement import Placement
@@ -152,15 +152,29 @@ def non_finite_steps(steps: Sequence[StepMetrics]) -> list[int]:
 
 
 def kept_steps_from_json(text: str | bytes) -> KeptSteps:
-    """Read the content that `to_json` wrote."""
-    document = json.loads(text)
-    counted = document.get("throughput_of", SEQUENCES)  # documents of earlier versions do not say it
+    """Read the content that `to_json` wrote.
+
+    Returns:
+        What was kept; nothing, if the text is no such document: every program of a run may write objects there.
+    """
+    try:
+        return _kept_steps(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError, RecursionError):
+        return KeptSteps()
+
+
+def _kept_steps(document: Any) -> KeptSteps:
+    counted = _text(document.get("throughput_of", SEQUENCES))  # documents of earlier versions do not say it
     return KeptSteps(
         steps=tuple(_step(dict(zip(document["columns"], row, strict=True)), counted) for row in document["steps"]),
-        every=document["every"],
+        every=max(_whole(document["every"]), 1),
         progress=MetricsCursor.model_validate(document["progress"]),
         checkpoints=tuple(
-            CheckpointReport(step=step, saved_at=datetime.fromtimestamp(saved_at, UTC), num_bytes=num_bytes)
+            CheckpointReport(
+                step=_whole(step),
+                saved_at=datetime.fromtimestamp(saved_at, UTC),
+                num_bytes=None if num_bytes is None else _whole(num_bytes),
+            )
             for step, saved_at, num_bytes in document.get("checkpoints", ())
         ),
         placement=_placement(document.get("placement")),
@@ -177,7 +191,7 @@ def _placement(row: Sequence[Any] | None) -> Placement | None:
         return None
     nodes, started_at, ended_at = row
     return Placement(
-        nodes=tuple(nodes),
+        nodes=tuple(map(_text, nodes)),
         started_at=datetime.fromtimestamp(started_at, UTC),
         ended_at=datetime.fromtimestamp(ended_at, UTC),
     )
@@ -201,14 +215,15 @@ def _step(row: dict[str, Any], counted: str) -> StepMetrics:
     numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
     logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
     metrics = {
-        name.removeprefix(METRIC): float(value)
+        name.removeprefix(METRIC): found
         for name, value in row.items()
-        if name.startswith(METRIC) and value is not None
+        if name.startswith(METRIC) and (found := _number(value)) is not None
     }
+    epoch = _number(row["epoch"])
     return StepMetrics(
         logged_at=logged_at,
-        epoch=row["epoch"],
-        step=row["step"],
+        epoch=int(epoch) if epoch is not None and epoch.is_integer() else epoch,
+        step=_whole(row["step"]),
         **numbers,
         metrics=metrics,
         throughput_of=counted,
@@ -216,4 +231,20 @@ def _step(row: dict[str, Any], counted: str) -> StepMetrics:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    found = number(value)
+    if found is None and value is not None:
+        raise TypeError(f"{value!r} is no number")
+    return found
+
+
+def _whole(value: Any) -> int:
+    found = whole(value)
+    if found is None:
+        raise TypeError(f"{value!r} is no whole number")
+    return found
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value

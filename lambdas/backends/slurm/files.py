@@ -7,6 +7,7 @@ Written below `runs/<run id>/` of the artifact bucket by `trainer.slurm` on the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,15 @@ from lambdas.gateways.kubernetes_objects import log_lines
 from trainflow.models.job_status import WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.protocol import slurm_job
-from trainflow.protocol.slurm_job import EPOCH, MAX_RECORDED_NODES, JobRecord, NodeRecord, parse_record
+from trainflow.protocol.slurm_job import (
+    EPOCH,
+    MAX_LOG_BYTES,
+    MAX_RECORD_BYTES,
+    MAX_RECORDED_NODES,
+    JobRecord,
+    NodeRecord,
+    parse_record,
+)
 
 
 def pod_name(job: str, index: int) -> str:
@@ -33,16 +42,14 @@ class JobFiles:
 
     def record(self, job: str) -> JobRecord | None:
         """The record of a job; None before its program has ended, or if the job was killed."""
-        body = self._get(_key(job, slurm_job.record_name(job)))
-        return parse_record(body.read()) if body else None
+        return self._record(_key(job, slurm_job.record_name(job)))
 
     def failed_nodes(self, run_id: str) -> list[WorkerPod]:
         """A few failed nodes of the run's newest jobs."""
         failed: list[WorkerPod] = []
         for key in self._newest(f"runs/{run_id}/{slurm_job.RECORDS}", limit=MAX_RECORDED_NODES):
-            body, job = self._get(key), key.rsplit("/", 1)[-1].removesuffix(".json")
-            record = parse_record(body.read()) if body else None
-            failed += failed_pods(job, record) if record else []
+            record = self._record(key)
+            failed += failed_pods(key.rsplit("/", 1)[-1].removesuffix(".json"), record) if record else []
         return failed[:MAX_RECORDED_NODES]
 
     def pods_with_last_lines(self, run_id: str, *, limit: int) -> list[str]:
@@ -53,14 +60,14 @@ class JobFiles:
     def tail(self, pod: str, *, lines: int) -> list[LogLine]:
         """The last lines of a part of a job; none if they were not stored."""
         job, _, index = pod.rpartition("-")
-        body = self._get(_key(job, slurm_job.tail_name(job, int(index)))) if index.isdecimal() else None
-        return list(log_lines(_lines(body)))[-lines:] if body else []
+        content = self._get(_key(job, slurm_job.tail_name(job, int(index)))) if index.isdecimal() else None
+        return list(log_lines(_lines(content)))[-lines:] if content else []
 
     def log(self, job: str, *, since: datetime | None) -> Iterator[LogLine]:
         """The first node's lines, oldest first, read segment by segment on demand."""
         for key in self._segments(job, since or EPOCH):
-            body = self._get(key)
-            for line in log_lines(_lines(body)) if body else ():
+            content = self._get(key)
+            for line in log_lines(_lines(content)) if content else ():
                 if since is None or line.logged_at >= since:
                     yield line
 
@@ -82,11 +89,18 @@ class JobFiles:
         newest_first: Iterable[Any] = sorted(found, key=lambda each: each["LastModified"], reverse=True)
         return [str(each["Key"]) for each in newest_first][:limit]
 
-    def _get(self, key: str) -> Any:
-        """The object's body; None if it does not exist."""
+    def _record(self, key: str) -> JobRecord | None:
+        content = self._get(key, MAX_RECORD_BYTES + 1)
+        return parse_record(content) if content and len(content) <= MAX_RECORD_BYTES else None
+
+    def _get(self, key: str, limit_bytes: int = MAX_LOG_BYTES) -> bytes | None:
+        """The object's first bytes; None if it does not exist. Every program of the run may write objects there."""
         try:
             with translated("s3:GetObject"):
-                return client("s3").get_object(Bucket=self._bucket, Key=key)["Body"]
+                found = client("s3").get_object(Bucket=self._bucket, Key=key)
+                with closing(found["Body"]) as body:
+                    content: bytes = body.read(None if found["ContentLength"] <= limit_bytes else limit_bytes)
+                return content
         except ClientError as error:
             # Without ListBucket, S3 answers 403 for a missing key.
             if error.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404):
@@ -123,7 +137,6 @@ def _key(job: str, name: str) -> str:
     return f"runs/{job.rsplit('-', 2)[0]}/{name}"
 
 
-def _lines(body: Any) -> list[bytes]:
-    """Lines of an object of a mebibyte at most; a carriage return is a character like any other."""
-    content: bytes = body.read()
+def _lines(content: bytes) -> list[bytes]:
+    """Lines of an object; a carriage return is a character like any other."""
     return content.removesuffix(b"\n").split(b"\n")

@@ -39,14 +39,28 @@ WRONG_MACHINE = "exec format error"
 COMPRESSED = 3.0
 """Ratio of an archive's content to its size: Zstandard's README gives 2.9 and zlib 2.7 for the Silesia corpus."""
 
+SIZES = ("free_bytes", "checkpoint_bytes")
+TEXTS = tuple(name for name in Probed.__dataclass_fields__ if name not in (*SIZES, "versions"))
+"""Facts of the probe's result by their types. The image's own code may write the result, too."""
+
 FIRST_ATTEMPT = "ErrImagePull"
 """Reason after the first failed pull. The kubelet tries again: the image counts as unavailable only in back-off."""
 
 
 def probed(result: Mapping[str, Any]) -> Probed:
-    """The probe's result, whatever the version of the trainer in the image."""
-    known = {name: result[name] for name in Probed.__dataclass_fields__ if name in result}
-    return Probed(**{"machine": "", **known})
+    """The probe's result, whatever the version of the trainer in the image; what is no such fact is left out."""
+    versions = result.get("versions")
+    named = versions.items() if isinstance(versions, dict) else ()
+    known: dict[str, Any] = {name: result[name] for name in TEXTS if isinstance(result.get(name), str)}
+    sizes = {name: result[name] for name in SIZES if _is_size(result.get(name))}
+    return Probed(
+        **{"machine": "", **known, **sizes},
+        versions={name: version for name, version in named if isinstance(version, str)},
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
 
 
 def image_out_of_reach(run: Run, pending_reason: str | None) -> Problem | None:

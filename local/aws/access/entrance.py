@@ -11,9 +11,20 @@ import json
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import parse_qs, unquote
+from xml.sax.saxutils import escape
 
+from local.aws.access.chunks import are_chunks_signed
 from local.aws.access.guard import Guard
-from local.aws.access.signatures import CONTENT_HASH, S3, Signature, header_of, is_genuine, other_body, signature_of
+from local.aws.access.signatures import (
+    CONTENT_HASH,
+    S3,
+    Signature,
+    header_of,
+    is_genuine,
+    is_hash_known,
+    other_body,
+    signature_of,
+)
 from local.aws.replacements import replace
 
 MISSING = "MissingAuthenticationToken"
@@ -79,8 +90,12 @@ def _refused(environ: dict[str, Any], signature: Signature, secret: str) -> Answ
     """The answer to a request that the owner of a secret has not made as it is; None for others."""
     if not is_genuine(environ, signature, secret):
         return refused_signature(environ, signature)
+    if not is_hash_known(environ, signature):
+        return refused_hash(environ)
     other = other_body(environ, signature)
-    return refused_body(environ, other) if other is not None else None
+    if other is not None:
+        return refused_body(environ, other)
+    return None if are_chunks_signed(environ, signature, secret) else refused_signature(environ, signature)
 
 
 def refused_signature(environ: dict[str, Any], signature: Signature) -> Answer:
@@ -95,6 +110,18 @@ def refused_signature(environ: dict[str, Any], signature: Signature) -> Answer:
     status = "400 Bad Request" if "HTTP_X_AMZ_TARGET" in environ else "403 Forbidden"
     headers = [("Content-Type", "application/json"), ("x-amzn-errortype", INVALID)]
     return status, headers, json.dumps({"__type": INVALID, "message": NOT_THAT})
+
+
+def refused_hash(environ: dict[str, Any]) -> Answer:
+    """The answer to what is neither a hash nor a word for a body without one (S3 API reference, 'Error responses')."""
+    error = (
+        f"<Error><Code>InvalidArgument</Code><Message>{CONTENT_HASH} must be UNSIGNED-PAYLOAD, "
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, "
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value.</Message>"
+        f"<ArgumentName>{CONTENT_HASH}</ArgumentName>"
+        f"<ArgumentValue>{escape(header_of(environ, CONTENT_HASH))}</ArgumentValue></Error>"
+    )
+    return "400 Bad Request", [("Content-Type", "application/xml")], error
 
 
 def refused_body(environ: dict[str, Any], found: str) -> Answer:

@@ -29,7 +29,9 @@ LONGEST = timedelta(days=7)
 S3 = "s3"
 """Beginning of the names of S3's services, which do not encode a path again, and take a body's hash from a header."""
 CONTENT_HASH = "x-amz-content-sha256"
-UNSIGNED = "UNSIGNED-PAYLOAD"
+UNSIGNED, UNSIGNED_WITH_TRAILER = "UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+SIGNED_CHUNKS = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
+"""In place of a body's hash: nothing is signed of it, or each of its chunks."""
 
 _FIELD = re.compile(r"(Credential|SignedHeaders|Signature)=([^,\s]+)")
 _SIGNATURE_IN_QUERY = re.compile(r"(^|&)X-Amz-Signature=[^&]*")
@@ -115,7 +117,7 @@ def is_genuine(environ: dict[str, Any], signature: Signature, secret: str, *, no
 def other_body(environ: dict[str, Any], signature: Signature) -> str | None:
     """SHA-256 of the body of a request to S3, if the request names another; None if it names this one, or none.
 
-    Uploads in signed chunks name none of the whole body; the signatures of their chunks are not verified.
+    Uploads in signed chunks name none of the whole body: `local.aws.access.chunks` verifies their chunks.
 
     Args:
         environ: The request, as WSGI describes it. Its body is read, and put back.
@@ -124,8 +126,22 @@ def other_body(environ: dict[str, Any], signature: Signature) -> str | None:
     named = header_of(environ, CONTENT_HASH)
     if not signature.service.startswith(S3) or not _HASH.fullmatch(named):
         return None
-    found = hashlib.sha256(_body(environ)).hexdigest()
+    found = hashlib.sha256(body_of(environ)).hexdigest()
     return found if found != named.lower() else None
+
+
+def is_hash_known(environ: dict[str, Any], signature: Signature) -> bool:
+    """Whether a request to S3 names, for its body's hash, a hash or one of the words that S3 takes.
+
+    Those for signatures with an elliptic curve are left out: they belong to another algorithm of the whole request.
+
+    Args:
+        environ: The request, as WSGI describes it.
+        signature: Of the request.
+    """
+    named = header_of(environ, CONTENT_HASH)
+    words = ("", UNSIGNED, UNSIGNED_WITH_TRAILER, *SIGNED_CHUNKS)
+    return not signature.service.startswith(S3) or named in words or _HASH.fullmatch(named) is not None
 
 
 def _value(environ: dict[str, Any], signature: Signature, secret: str) -> str:
@@ -139,11 +155,26 @@ def _value(environ: dict[str, Any], signature: Signature, secret: str) -> str:
         method=environ["REQUEST_METHOD"],
         url=f"http://twin/{path.removeprefix('/')}" + (f"?{query}" if query else ""),
         headers=headers,
-        data=None if is_s3 else _body(environ),
+        data=None if is_s3 else body_of(environ),
     )
     request.context["timestamp"] = signature.time
     auth = _Signer(signature, secret)
     return str(auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request))
+
+
+def part_signature(signature: Signature, secret: str, kind: str, *lines: str) -> str:
+    """Signature of a part of a body that is signed part by part.
+
+    Args:
+        signature: Of the request.
+        secret: Secret key of the access key that the signature names.
+        kind: First line of the text that is signed; the request's time and scope follow.
+        lines: The lines after them.
+    """
+    request = AWSRequest()
+    request.context["timestamp"] = signature.time
+    auth = _Signer(signature, secret)
+    return str(auth.signature("\n".join([kind, signature.time, auth.credential_scope(request), *lines]), request))
 
 
 class _Signer(SigV4Auth):
@@ -170,8 +201,8 @@ def header_of(environ: dict[str, Any], name: str) -> str:
     return str(value).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
-def _body(environ: dict[str, Any]) -> bytes:
-    """The whole body, which stays readable."""
+def body_of(environ: dict[str, Any]) -> bytes:
+    """The whole body of a request, which stays readable."""
     length = environ.get("CONTENT_LENGTH") or "0"
     if environ.get("wsgi.input_terminated"):
         length = "-1"

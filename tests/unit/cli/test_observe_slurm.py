@@ -12,10 +12,12 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from trainflow.client.observe import slurm as observe_slurm
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.slurm import SlurmJobs
 from trainflow.client.refusals import OR_OF_OBJECTS
 from trainflow.errors import TrainflowError
+from trainflow.protocol.slurm_job import MAX_RECORD_BYTES
 from trainflow.record.pods import PodView, pod_view
 
 BUCKET, RUN, JOB = "artifacts", "demo-0123456789ab", "demo-0123456789ab-training-1"
@@ -103,6 +105,26 @@ def test_a_job_that_has_ended_shows_all_of_its_nodes_in_their_order(s3: Any, job
         (2, None, "Failed", 9),
         (3, "n3", "Failed", 9),
     ]
+
+
+def test_what_is_too_large_to_be_a_record_is_none(s3: Any, jobs: SlurmJobs) -> None:
+    """Every program of a run may write objects there, and they have any size."""
+    write_record(s3, {"index": 0, "node": "n0", "exit_code": 0}, exit_code=0)
+    key = f"runs/{RUN}/jobs/{JOB}.json"
+    record = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+    s3.put_object(Bucket=BUCKET, Key=key, Body=record.ljust(MAX_RECORD_BYTES))
+    assert len(views(jobs)) == 1
+    s3.put_object(Bucket=BUCKET, Key=key, Body=record.ljust(MAX_RECORD_BYTES + 1))
+    assert views(jobs) == []
+
+
+def test_of_a_log_that_is_too_large_the_beginning_is_read(
+    s3: Any, jobs: SlurmJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_segment(s3, 1, "one", "two", "three")
+    monkeypatch.setattr(observe_slurm, "MAX_LOG_BYTES", len("1970-01-01T00:00:01.000000+00:00 one\n") * 2)
+    lines = list(jobs.pod_log(f"{JOB}-0", None, since=None, follow=False))
+    assert [line.split()[1:] for line in lines] == [["one"], ["two"]]
 
 
 def test_no_node_finishes_before_it_starts(s3: Any, jobs: SlurmJobs) -> None:

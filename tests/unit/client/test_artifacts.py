@@ -18,12 +18,14 @@ from local.aws import folder_buckets
 from tests.fakes.runs import SPEC
 from trainflow.cli.main import app
 from trainflow.client.artifacts import Artifact, ArtifactRefused, is_plain, path_below
+from trainflow.client.kept_logs import copy_logs
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.runs import DeployedRuns
 from trainflow.client.tracking import to_mlflow
 from trainflow.client.tracking.exported_run import ExportedRun
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.deployment_address import DeploymentAddress
+from trainflow.record.steps import KeptSteps
 
 BUCKET, RUN_ID = "artifacts", "bert-1"
 
@@ -200,3 +202,33 @@ def test_a_link_among_the_files_of_an_ended_run_is_no_artifact(tmp_path: Path) -
     (kept / "link").symlink_to(tmp_path / "secret")
     local = LocalRuns(LocalOptions(out=tmp_path / "out", home=tmp_path / "home"))
     assert [found.name for found in local.artifacts(RUN_ID)] == ["weights"]
+
+
+def test_a_record_or_report_that_a_program_has_written_is_not_the_workflows(
+    s3: Any, runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every program of the run may write objects there: of any size, and no JSON or UTF-8."""
+    monkeypatch.setattr("trainflow.client.runs.MAX_STORED_BYTES", 100)
+    for content in (b"x" * 101, b"[" * 99, b"\xff"):
+        for name in ("run.json", "steps.json"):
+            s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN_ID}/{name}", Body=content)
+        assert runs.kept_steps(RUN_ID) in (None, KeptSteps())
+        assert runs.record(RUN_ID).run_id == RUN_ID
+    boto3.client("stepfunctions", region_name="us-east-1").stop_execution(
+        executionArn=runs._execution(RUN_ID)["executionArn"]
+    )
+    for content, shown in ((b"x" * 100, True), (b"x" * 101, False)):
+        s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN_ID}/report.html", Body=content)
+        assert (runs.report(RUN_ID) == "x" * 100) is shown
+    s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN_ID}/report.html", Body=b"\xff")
+    assert runs.report(RUN_ID) == "\ufffd"
+
+
+def test_of_a_log_that_is_too_large_the_beginning_is_copied(
+    s3: Any, runs: DeployedRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainflow.client.kept_logs.MAX_BYTES", 11)
+    publish(s3, "logs/a.log")
+    s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN_ID}/logs/pod.log", Body=b"one line\nand another one\n")
+    copy_logs(s3, BUCKET, RUN_ID, tmp_path)
+    assert (tmp_path / "pod.log").read_text() == "one line\nan\n"

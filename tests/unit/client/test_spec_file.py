@@ -132,6 +132,14 @@ def test_what_is_no_spec_is_a_short_sentence_as_for_an_upload(tmp_path: Path, te
     assert len(str(refused.value)) < 1500
 
 
+def test_of_a_file_that_is_no_spec_by_its_size_little_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    with path.open("wb") as file:
+        file.truncate(2**40)  # a hole: it takes no room on the disk, and more memory than there is
+    with pytest.raises(InvalidRunSpec, match="The file is larger than 128 KiB"):
+        read_spec(path)
+
+
 def test_arguments_keep_the_order_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC.replace("image: i", "image: i, arguments: {z: 1, a: 2, m: 3}"))

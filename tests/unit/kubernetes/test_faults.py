@@ -16,7 +16,7 @@ from urllib3.exceptions import ProtocolError
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import AlreadyExists, Expired, NotFound, RequestRefused
-from trainflow.kubernetes.lines import complete_lines, lines_of
+from trainflow.kubernetes.lines import LONGEST_OBJECT_BYTES, complete_lines, lines_of
 
 
 class Answering:
@@ -113,6 +113,14 @@ def test_a_connection_is_kept_after_a_whole_answer_alone() -> None:
     next(lines)
     lines.close()  # type: ignore[attr-defined]
     assert (part.released, part.closed) == (False, True)
+
+
+def test_a_line_without_an_end_is_held_in_part_only() -> None:
+    """A program may write one, and a person follows its log."""
+    endless = [b"x" * 2**20] * 20
+    held, following = KubernetesApi(Answering([*endless, b"x\nnext\n"])).log("/pods/p")
+    assert held == "x" * LONGEST_OBJECT_BYTES + "\n"
+    assert following == "next\n"
 
 
 @given(st.lists(st.binary(max_size=9), max_size=9))

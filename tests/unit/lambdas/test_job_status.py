@@ -74,16 +74,18 @@ def test_no_way_leads_back_from_a_volcano_job_that_was_ended(phase: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("backend", "reason", "wrote"),
+    ("backend", "reason", "message", "wrote"),
     [
         (
             "jobset",
             "FailedJobs",
+            "a job failed",
             {"conditions": [{"type": "Failed", "status": "True", "reason": "FailedJobs", "message": "a job failed"}]},
         ),
         (
             "pytorchjob",
             "PyTorchJobFailed",
+            "1 Worker failed",
             {
                 "conditions": [
                     {"type": "Running", "status": "False", "reason": "PyTorchJobRunning"},
@@ -91,13 +93,15 @@ def test_no_way_leads_back_from_a_volcano_job_that_was_ended(phase: str) -> None
                 ]
             },
         ),
-        ("pod", "Evicted", {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource"}),
-        ("pod", "PodFailed", {"phase": "Failed"}),
+        ("pod", "Evicted", "The node was low", {"phase": "Failed", "reason": "Evicted", "message": "The node was low"}),
+        ("pod", "PodFailed", None, {"phase": "Failed"}),
     ],
 )
-def test_a_failed_job_keeps_its_controllers_words(backend: BackendName, reason: str, wrote: dict[str, Any]) -> None:
+def test_a_failed_job_keeps_its_controllers_words(
+    backend: BackendName, reason: str, message: str | None, wrote: dict[str, Any]
+) -> None:
     found = status(backend, wrote)
-    assert (found.phase, found.failure_reason) == (None, reason)
+    assert (found.phase, found.failure_reason, found.failure_message) == (None, reason, message)
 
 
 @pytest.mark.parametrize(

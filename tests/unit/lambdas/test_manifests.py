@@ -307,6 +307,17 @@ def test_a_priority_reaches_the_pods(backend: BackendName) -> None:
     assert "priorityClassName" not in pods(job(backend))[0]
 
 
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
+def test_small_pods_stay_off_training_nodes_and_ask_for_no_label(stage: Stage) -> None:
+    """A node of a cluster that Trainflow did not make has no label of its."""
+    [pod] = pods(job("job", stage))
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = required["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": "trainflow/nodes", "operator": "NotIn", "values": ["training"]}]}
+    assert "nodeSelector" not in pod
+    assert "tolerations" not in pod, "training nodes are tainted as well"
+
+
 @pytest.mark.parametrize("backend", [backend for backend in KUBERNETES_KINDS if backend != "pod"])
 def test_a_gang_over_efa_is_placed_in_one_node_group(backend: BackendName) -> None:
     for pod in pods(job(backend)):

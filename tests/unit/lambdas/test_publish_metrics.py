@@ -14,13 +14,14 @@ import pytest
 from kubernetes import client
 from urllib3.exceptions import ProtocolError
 
-from lambdas.gateways import metrics
+from lambdas.gateways import metrics, objects
 from lambdas.handlers import publish_metrics, recording
 from lambdas.handlers.publish_metrics import LINES_BETWEEN_DEADLINE_CHECKS
+from lambdas.handlers.recording import MAX_STEPS_BYTES
 from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
-from tests.unit.lambdas.conftest import CONTEXT, Aws
+from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
@@ -174,6 +175,21 @@ def test_a_poll_that_dies_before_it_answers_changes_nothing_that_is_read(aws: Aw
     cursor = poll()["cursor"]  # once more, and there is more to read
     assert [each["SampleCount"] for each in charts(aws)] == 9 * [1.0]
     assert (cursor["datapoints"], recording.kept_steps(RUN.run_id).progress.datapoints) == (9, 9)
+
+
+@pytest.mark.parametrize("overwritten", ["", "no JSON", "{}", '{"steps": 5}', "[" * 5000, " " * MAX_STEPS_BYTES + "{}"])
+def test_stored_steps_that_a_program_has_overwritten_fail_no_run(
+    aws: Aws, cluster: FakeKubernetesApi, published: list[int], overwritten: str
+) -> None:
+    """Every program of every run may write objects below `runs/`."""
+    cluster.logs["pod"] = stamped(metrics_line(1))
+    cursor = poll()["cursor"]
+    objects.write(ARTIFACT_BUCKET, f"runs/{RUN.run_id}/steps.json", overwritten)
+    cluster.logs["pod"] += stamped(metrics_line(2))
+    answer = poll(cursor)
+    assert answer["caught_up"]
+    assert published == [1, 2]
+    assert [step.step for step in recording.kept_steps(RUN.run_id).steps] == [2]
 
 
 def charts(aws: Aws) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from trainflow.errors import (
 from trainflow.models.functions import SLURM
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.slurm import JobComment, Partition, Site, Submission
+from trainflow.protocol.slurm_job import MAX_LOG_BYTES, MAX_RECORD_BYTES
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
 URL = f"s3://{ARTIFACT_BUCKET}/runs/bert-slurm-0123456789ab/"
@@ -244,6 +245,23 @@ def test_what_is_no_record_is_none(backend: SlurmCluster, aws: Aws, ref: JobRef)
     leave(aws, f"jobs/{ref.name}.json", "{}")
     assert backend.failed_pods(ref) == []
     assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
+
+
+def test_what_is_too_large_to_be_a_record_is_none(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
+    """Every program of a run may write objects there, and they have any size."""
+    failed = {"index": 0, "node": "n0", "exit_code": 1, "message": "bad"}
+    leave_record(aws, ref, exit_code=1, nodes=[failed], padding=" " * MAX_RECORD_BYTES)
+    assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
+    leave_record(aws, ref, exit_code=1, nodes=[failed], padding=" " * (MAX_RECORD_BYTES - 1000))
+    assert [pod.message for pod in backend.failed_pods_of_run("bert-slurm-0123456789ab")] == ["bad"]
+
+
+def test_of_a_log_that_is_too_large_the_beginning_is_read(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
+    line = f"{NOW.isoformat(timespec='microseconds')} {'x' * 2**20}\n"
+    leave(aws, f"logs/{ref.name}/{10**15:020d}-{1:015d}.log", line * 40)
+    read = [len(line.text) for line in backend.read_log(f"{ref.name}-0")]
+    assert sum(read) < MAX_LOG_BYTES < 40 * 2**20
+    assert read[:34] == [2**20] * 34
 
 
 def test_the_failed_nodes_of_a_run_and_their_last_lines_are_found(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:

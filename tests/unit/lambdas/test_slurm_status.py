@@ -72,6 +72,13 @@ def test_each_bad_end_has_its_error(state: str, error: type[TrainflowError], sen
     assert str(raised) == sentence
 
 
+def test_that_a_program_failed_is_no_reason_of_its_own() -> None:
+    failed = {"states": frozenset({"FAILED"}), "reason": "NonZeroExitCode"}
+    assert job_status(job_in_queue(NAME, **failed)).failure_message == "ended with an error"
+    described = job_in_queue(NAME, **failed, description="task 0 exited")
+    assert job_status(described).failure_message == "ended with an error (task 0 exited)"
+
+
 def test_who_cancelled_a_job_is_not_made_up() -> None:
     raised = failure(REF, job_status(job_in_queue(NAME, states=frozenset({"CANCELLED"}))), [], last_step=3)
     assert str(raised) == f"The job '{NAME}' was cancelled by an unknown user (Slurm does not name one)."

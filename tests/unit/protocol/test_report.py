@@ -50,6 +50,14 @@ def test_the_line_of_a_step_has_the_names_that_the_documentation_promises(capsys
     assert isinstance(said["logged_at"], float)
 
 
+def test_the_time_of_a_step_is_the_clocks_to_the_millisecond(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1793534400.123456)
+    report.step(7)
+    assert '"logged_at": 1793534400.123}' in capsys.readouterr().out
+
+
 def test_a_line_is_written_whole_so_that_no_other_process_writes_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     written: list[str] = []

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lambdas.gateways.kubernetes_objects import log_lines
 from trainflow.protocol import slurm_job
+from trainflow.protocol.result import MAX_BYTES
 from trainflow.protocol.slurm_job import EPOCH, JobRecord, NodeRecord, parse_record, record_to_bytes
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -102,6 +103,18 @@ def test_a_message_that_no_text_can_hold_is_recorded_without_what_is_wrong_with_
     found = parse_record(record_to_bytes(written))
     assert found is not None
     assert found.nodes[0].message == "a ? b"
+
+
+def test_of_a_text_longer_than_any_of_ours_the_beginning_is_read() -> None:
+    """Every program of the run may write records, and what is read of one goes on to the state machine's payload."""
+    node = NodeRecord(index=0, node="n" * 5000, exit_code=1, message="m" * 10**6, finished_at=None)
+    written = JobRecord(
+        job_id=1, spec_hash="feed", exit_code=1, reason="r" * 5000, started_at=EPOCH, ended_at=EPOCH, nodes=(node,)
+    )
+    found = parse_record(record_to_bytes(written))
+    assert found is not None
+    [read] = found.nodes
+    assert (read.node, read.message, found.reason) == ("n" * MAX_BYTES, "m" * MAX_BYTES, "r" * MAX_BYTES)
 
 
 @given(line=st.binary(max_size=40).filter(lambda line: b"\n" not in line), stamp=STAMPS)

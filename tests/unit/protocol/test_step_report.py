@@ -59,11 +59,12 @@ def test_other_lines_are_none_or_a_report(text: str) -> None:
         '{"step": "14"}',
         '{"step": true}',
         '{"step": 1, "mfu_percent": "many"}',
+        '{"step": 1, "mfu_percent": true}',
         '{"step": 1, "mfu_peak": 3}',
         "[" * 100_000,
         f'{{"step": {"1" * 5000}}}',
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_a_report_that_is_none_is_passed_over(report: str) -> None:
     assert parse_report_line(f'{{"trainflow_metrics": {report}}}') is None

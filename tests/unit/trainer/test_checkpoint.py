@@ -127,6 +127,7 @@ def test_the_newest_checkpoint_is_the_last_one_that_was_written(tmp_path: Path) 
 
     names = []
     with CheckpointWriter(write, CpuDevice()) as writer:
+        assert writer.newest is None
         for step in (1, 2):
             writer.submit(state(), Progress(step=step))
             writer.wait()

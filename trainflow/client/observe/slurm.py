@@ -14,13 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from trainflow.client.artifacts import first_bytes
 from trainflow.client.observe.cluster import LineStream
 from trainflow.client.place import PlaceRefused
 from trainflow.client.refusals import is_refusal, sentence_of
 from trainflow.errors import ServiceUnavailable, TrainflowError
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
 from trainflow.protocol import slurm_job
-from trainflow.protocol.slurm_job import EPOCH, JobRecord, NodeRecord, parse_record
+from trainflow.protocol.slurm_job import (
+    EPOCH,
+    MAX_LOG_BYTES,
+    MAX_RECORD_BYTES,
+    JobRecord,
+    NodeRecord,
+    parse_record,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -93,7 +101,8 @@ class SlurmJobs:
 
     def _record(self, job: str) -> JobRecord | None:
         """The job's record; None while it has not ended."""
-        return parse_record(b"".join(self._bodies(f"{self._folder}/{slurm_job.record_name(job)}")))
+        content = self._content(f"{self._folder}/{slurm_job.record_name(job)}", MAX_RECORD_BYTES + 1)
+        return parse_record(content) if len(content) <= MAX_RECORD_BYTES else None
 
     def _log(self, folder: str, start: datetime, closed: threading.Event | None) -> Iterator[str]:
         while True:
@@ -110,15 +119,15 @@ class SlurmJobs:
         return (key for key in found if slurm_job.stamp_of(key) is not None)
 
     def _lines_of(self, key: str) -> Iterator[str]:
-        for line in b"".join(self._bodies(key)).splitlines(keepends=True):
+        for line in self._content(key, MAX_LOG_BYTES).splitlines(keepends=True):
             yield line.decode(errors="replace")
 
-    def _bodies(self, key: str) -> Iterator[bytes]:
-        """The object's content; nothing where there is no object."""
+    def _content(self, key: str, limit: int) -> bytes:
+        """The first bytes of an object; none where there is no object."""
         try:
-            yield self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            return first_bytes(self._s3, self._bucket, key, limit=limit)
         except self._s3.exceptions.NoSuchKey:
-            return
+            return b""
         except (BotoCoreError, ClientError) as error:
             raise _refused(error, f"s3://{self._bucket}/{key} cannot be read") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -67,6 +68,15 @@ def test_nothing_is_signed_for_a_public_bucket(server: ObjectServer) -> None:
     assert server.authorized == [False]
 
 
+def test_the_digest_of_a_prefix_is_that_of_its_list_for_ever() -> None:
+    """Markers keep it: with another one, every data set of a prefix would be staged again."""
+    files = tuple(
+        source.RemoteFile(name=name, url="s3://b/k", address="", size=size, etag=etag)
+        for name, size, etag in (("a", 1, "e"), ("b/c", 20, "f"))
+    )
+    assert source.digest(files) == hashlib.sha256(b"e 1 a\nf 20 b/c\n").hexdigest()
+
+
 def test_an_archive_from_the_web_needs_a_checksum() -> None:
     with pytest.raises(ConfigInvalid, match="--sha256 is missing"):
         open_source("https://example.com/a.tar")
@@ -109,6 +119,18 @@ def test_an_archive_on_the_web_is_read_where_its_redirects_lead(secure: ObjectSe
     found = source.resolved(on_the_web(secure, "a.tar"))
     assert (found.url, found.address) == (f"{secure.url}/datasets/a.tar", secure.redirects["a.tar"])
     assert (found.size, found.etag) == (4, secure.etag("mirror/a.tar"))
+
+
+def test_an_archive_on_the_web_is_known_by_its_checksum_and_has_the_name_that_its_url_ends_in(
+    secure: ObjectServer,
+) -> None:
+    """The name tells whether and how the archive is compressed."""
+    secure.objects["a.tar.gz"] = b"1234"
+    url = f"{secure.url}/datasets/a.tar.gz"
+    found = source.open_source(url, unsigned=False, region=None, sha256="feed")
+    assert (found.url, found.etag, found.is_archive) == (url, "sha256:feed", True)
+    [file] = found.files
+    assert (file.name, file.url, file.size) == ("a.tar.gz", url, 4)
 
 
 @pytest.mark.parametrize(
