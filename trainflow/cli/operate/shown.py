@@ -64,8 +64,8 @@ def details_text(run: RunDetails, now: datetime) -> str:
         loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
         speed = speed_of(run.throughput, run.metrics, run.throughput_of)
         facts.append(("step", f"{run.step:,}{of}{loss}{f', {speed}' if speed else ''}"))
-    elif run.status is RunStatus.RUNNING:
-        facts.append(("step", "none yet"))
+    else:
+        facts.append(("step", "none yet" if run.status is RunStatus.RUNNING else "none"))
     if run.seconds_left:
         facts.append(("left", f"about {duration(run.seconds_left)}"))
     if run.cost_usd is not None:
