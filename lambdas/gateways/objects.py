@@ -11,6 +11,9 @@ from lambdas.gateways.aws import client, translated
 UNREADABLE = (403, 404)
 """S3's statuses for a missing object; without ListBucket it answers the same for one that may not be read."""
 
+CHANGED = (404, 409, 412)
+"""S3's statuses for a write on a condition that does not hold: the object is gone, is being written, has changed."""
+
 
 MAX_PAGES = 20
 """Most pages of a listing that are read. A page has a thousand objects and takes a quarter of a second; data sets of
@@ -115,6 +118,25 @@ def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> 
     return content
 
 
+def read_tagged(bucket: str, key: str, *, limit_bytes: int) -> tuple[bytes, str] | None:
+    """The object's first bytes with its ETag, for `write_if_same`; None if it does not exist or may not be read.
+
+    Args:
+        bucket: Name of the bucket.
+        key: Key of the object.
+        limit_bytes: Largest number of bytes to read.
+    """
+    try:
+        with translated("s3:GetObject"):
+            answer = client("s3").get_object(Bucket=bucket, Key=key)
+            content: bytes = answer["Body"].read(limit_bytes)
+    except ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
+            return None
+        raise
+    return content, str(answer["ETag"])
+
+
 def delete(bucket: str, key: str) -> None:
     """Delete an object; nothing happens if there is none. In a bucket with versions the older ones stay."""
     with translated("s3:DeleteObject"):
@@ -125,3 +147,29 @@ def write(bucket: str, key: str, text: str, *, content_type: str = "application/
     """Write a document."""
     with translated("s3:PutObject"):
         client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode(), ContentType=content_type)
+
+
+def write_if_same(bucket: str, key: str, text: str, *, etag: str | None) -> str | None:
+    """Write a JSON document unless somebody else has written it in the meantime.
+
+    Args:
+        bucket: Name of the bucket.
+        key: Key of the object.
+        text: The document.
+        etag: ETag of what was read; None if there was no object.
+
+    Returns:
+        The new ETag; None if nothing was written, because the object has changed.
+    """
+    condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
+    try:
+        with translated("s3:PutObject"):
+            answer = client("s3").put_object(
+                Bucket=bucket, Key=key, Body=text.encode(), ContentType="application/json", **condition
+            )
+    except ClientError as error:
+        missing_bucket = error.response["Error"]["Code"] == "NoSuchBucket"
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in CHANGED and not missing_bucket:
+            return None
+        raise
+    return str(answer["ETag"])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from threading import Thread
 
 from botocore.exceptions import ClientError
@@ -27,6 +28,7 @@ from trainflow.models.environment import ClusterEnvironment, DeploymentEnvironme
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef, LogPosition, MetricsCursor, Run, Stage
 from trainflow.progress.reader import lines_apart, warning
+from trainflow.record.steps import KeptSteps
 
 LAST_LINES_SECONDS = 125.0
 """Time for which the log of a pod that is about to be deleted is followed: a pod's grace period and a little more."""
@@ -71,7 +73,7 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
     Raises:
         TrainflowError, ClientError: If nothing could be read.
     """
-    start, batch, kept, ahead = cursor, None, None, cursor
+    start, batch, stored, ahead = cursor, None, None, cursor
     try:
         while batch is None or batch.is_full:
             batch = next_batch(lines, cursor, progress=run.spec.progress, lines_apart=lines_apart(run.spec))
@@ -79,19 +81,18 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
             ahead = advanced(cursor, batch, log=unread.position, now=now)
             fresh = batch
             if _is_worth_keeping(batch) or _is_worth_a_warning(run, ahead, before=cursor):
-                kept = kept or recording.kept_steps(run.run_id)
-                if is_behind(cursor, kept.progress):
-                    fresh = batch.behind(kept.progress)
-                    unparsable = max(ahead.lines_unparsable, kept.progress.lines_unparsable)
-                    ahead = advanced(kept.progress, fresh, log=unread.position, now=now)
+                stored = stored or recording.stored_steps(run.run_id)
+                known = stored.kept.progress
+                if is_behind(cursor, known):
+                    fresh = batch.behind(known)
+                    unparsable = max(ahead.lines_unparsable, known.lines_unparsable)
+                    ahead = advanced(known, fresh, log=unread.position, now=now)
                     ahead = ahead.model_copy(update={"lines_unparsable": unparsable})  # the lines were read again
-                kept = kept.extended(batch.steps, kept.progress, batch.reports, batch.checkpoints)
-                recording.keep(run.run_id, kept)
+                stored = recording.keep(run.run_id, stored, partial(_with_batch, batch=batch))
             ahead = _publish(run, fresh, ahead, now=now)
             cursor = ahead
-            if kept is not None:
-                kept = kept.extended((), cursor)
-                recording.keep(run.run_id, kept)
+            if stored is not None:
+                stored = recording.keep(run.run_id, stored, partial(_up_to, cursor=cursor))
     except (TrainflowError, ClientError) as error:
         if ahead is start:
             raise  # nothing could be read
@@ -100,8 +101,18 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
     if unread.replaced:
         logger.warning("the log was replaced: lines between the last poll and its end were not read")
         cursor = cursor.model_copy(update={"log_rotations": cursor.log_rotations + 1})
-        recording.keep(run.run_id, (kept or recording.kept_steps(run.run_id)).extended((), cursor))
+        stored = stored or recording.stored_steps(run.run_id)
+        recording.keep(run.run_id, stored, partial(_up_to, cursor=cursor))
     return Published(_read_to(unread, cursor), caught_up=unread.exhausted, unpublished=False)
+
+
+def _with_batch(kept: KeptSteps, *, batch: Batch) -> KeptSteps:
+    return kept.extended(batch.steps, kept.progress, batch.reports, batch.checkpoints)
+
+
+def _up_to(kept: KeptSteps, *, cursor: MetricsCursor) -> KeptSteps:
+    """The steps with what has been published; a call that has overtaken this one may have published more."""
+    return kept if is_behind(cursor, kept.progress) else kept.extended((), cursor)
 
 
 def _read_to(unread: UnreadLines, cursor: MetricsCursor) -> MetricsCursor:

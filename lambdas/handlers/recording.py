@@ -7,7 +7,7 @@ steps, so writing it again gives the same record, or a more complete one once th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from botocore.exceptions import ClientError
@@ -33,18 +33,57 @@ MAX_STEPS_BYTES = 1_000_000
 """Largest steps.json that is read; a thousand steps take a tenth of it."""
 
 
-def kept_steps(run_id: str) -> KeptSteps:
+MAX_CONFLICTS = 5
+"""Times that a call begins again since another one has stored steps. Two calls do so at a time, at most: a poll that a
+stop has overtaken, and the clean-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSteps:
+    """The stored steps of a training, as they were read or written."""
+
+    kept: KeptSteps
+    etag: str | None
+    """ETag of the object; None if there is none yet."""
+
+
+def stored_steps(run_id: str) -> StoredSteps:
     """The stored steps of the training so far."""
     environment = read(ArtifactEnvironment)
     key = environment.key_of(run_id, FILE_NAME)
-    text = objects.read(environment.artifact_bucket, key, version_id=None, limit_bytes=MAX_STEPS_BYTES)
-    return kept_steps_from_json(text) if text else KeptSteps()
+    found = objects.read_tagged(environment.artifact_bucket, key, limit_bytes=MAX_STEPS_BYTES)
+    return (
+        StoredSteps(kept=kept_steps_from_json(found[0]), etag=found[1])
+        if found
+        else StoredSteps(kept=KeptSteps(), etag=None)
+    )
 
 
-def keep(run_id: str, kept: KeptSteps) -> None:
-    """Replace the stored steps."""
+def kept_steps(run_id: str) -> KeptSteps:
+    """The stored steps of the training so far, for reading."""
+    return stored_steps(run_id).kept
+
+
+def keep(run_id: str, stored: StoredSteps, change: Callable[[KeptSteps], KeptSteps]) -> StoredSteps:
+    """Change the stored steps. What another call has stored in the meantime is read, and changed in place of `stored`.
+
+    Args:
+        run_id: The run.
+        stored: What the caller has read or stored last.
+        change: What the steps become.
+
+    Raises:
+        ServiceUnavailable: If others store steps again and again.
+    """
     environment = read(ArtifactEnvironment)
-    objects.write(environment.artifact_bucket, environment.key_of(run_id, FILE_NAME), kept.to_json())
+    key = environment.key_of(run_id, FILE_NAME)
+    for _ in range(MAX_CONFLICTS):
+        kept = change(stored.kept)
+        etag = objects.write_if_same(environment.artifact_bucket, key, kept.to_json(), etag=stored.etag)
+        if etag is not None:
+            return StoredSteps(kept=kept, etag=etag)
+        stored = stored_steps(run_id)
+    raise ServiceUnavailable(f"{FILE_NAME} of {run_id} was written by another call {MAX_CONFLICTS} times.")
 
 
 def keep_placement(connect: Callable[[], Backend], run_id: str) -> None:
@@ -54,7 +93,7 @@ def keep_placement(connect: Callable[[], Backend], run_id: str) -> None:
     """
     try:
         if (placement := connect().placement(run_id)) is not None:
-            keep(run_id, replace(kept_steps(run_id), placement=placement))
+            keep(run_id, stored_steps(run_id), lambda kept: replace(kept, placement=placement))
     except Exception:  # noqa: BLE001
         logger.exception("the nodes of the training could not be kept")
 

@@ -136,15 +136,11 @@ def test_a_command_runs_in_its_pod(place: Place) -> None:
     assert command("exec", run_id, *at, "--", "df", "-h").startswith("Filesystem")
 
 
-def test_it_is_examined(detached: Detached) -> None:
-    folder, run_id = detached.folder, detached.run_id
-    for command, at in (
-        (Commands(folder), ("--local",)),
-        (Commands(folder, account_of(folder, run_id)), ("--place", "twin")),
-    ):
-        answer = command.answer("doctor", "--run", run_id, *at, "--json")
-        found = {finding["check"]: finding["outcome"] for finding in json.loads(answer.stdout)["findings"]}
-        assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
+def test_it_is_examined(place: Place) -> None:
+    command, at, run_id = place
+    answer = command.answer("doctor", "--run", run_id, *at, "--json")
+    found = {finding["check"]: finding["outcome"] for finding in json.loads(answer.stdout)["findings"]}
+    assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
 
 
 def test_its_figures_are_exported(place: Place) -> None:

@@ -362,8 +362,8 @@ def schema(
 @app.command()
 def doctor(
     run: Annotated[str, typer.Option(help="The run's id.", autocompletion=run_ids)],
-    kubeconfig: Annotated[Path | None, typer.Option(help="The run's cluster. Default: as kubectl chooses.")] = None,
-    namespace: Annotated[str, typer.Option(help="Where runs live.")] = "training",
+    kubeconfig: Annotated[Path | None, typer.Option(help="A cluster that no place names.")] = None,
+    namespace: Annotated[str, typer.Option(help="Where runs live in it.")] = "training",
     as_json: AsJson = False,
     local: Local = False,
     place: PlaceName = None,
@@ -371,8 +371,8 @@ def doctor(
 ) -> None:
     """Find what keeps a run's pods from working.
 
-    Checks whether they find each other, their files, their devices and their image. --local and --place name the
-    run's cluster and its namespace; otherwise --kubeconfig and --namespace do.
+    Checks whether they find each other, their files, their devices and their image. The cluster is that of the run's
+    place, or with --kubeconfig any other one.
 
     Exit status: 0 nothing failed, 1 a check failed, 2 there is nothing to examine.
     """
@@ -381,9 +381,11 @@ def doctor(
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
 
+    if kubeconfig is not None and (local or place is not None):
+        refuse("Give the run's place (--local, --place) or a cluster (--kubeconfig), not both.")
     console, api = Console(stderr=True) if as_json else Console(), None
     try:
-        if local or place is not None:
+        if kubeconfig is None:
             from trainflow.cli.operate.place import open_reader
 
             reader = open_reader(local=local, place=place, out=out)

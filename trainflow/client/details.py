@@ -126,7 +126,7 @@ def details_of_document(record: Mapping[str, Any]) -> RunDetails:
         status=RunStatus(record["status"]),
         started_at=datetime.fromisoformat(record["started_at"]),
         ended_at=datetime.fromisoformat(ended_at) if ended_at is not None else None,
-        step=last_step if last_step is not None else training.get("steps"),
+        step=last_step if last_step is not None else training.get("steps") or None,
         total_steps=total_steps(record["spec"], None),
         loss=float(loss) if (loss := training.get("last_loss")) is not None else None,  # NaN is a word in JSON
         throughput=training.get("sequences_per_second"),

@@ -513,7 +513,7 @@ def load_configuration(path: Path) -> Configuration:
         document = yaml.safe_load(path.read_text())
     except OSError as error:
         raise ConfigurationError(
-            f"{path} cannot be read ({error.strerror}); copy config/example.yaml there and fill it in."
+            f"{path} cannot be read ({error.strerror}); make it from config/example.yaml of Trainflow's checkout."
         ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None

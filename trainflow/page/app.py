@@ -22,7 +22,7 @@ from starlette.routing import Route
 from trainflow.client.place import RunNotFound
 from trainflow.errors import TrainflowError
 from trainflow.page.access import Guard
-from trainflow.page.curves import Window
+from trainflow.page.curves import Window, titles_of_all
 from trainflow.page.library import RunLibrary, RunNow
 from trainflow.page.logs import read_tail, search
 from trainflow.page.view import field_rows, list_rows, run_context, scaling_rows
@@ -178,7 +178,7 @@ class PageApp:
             "run_ids": names,
             "fields": field_rows(snapshots),
             "scaling": scaling_rows(snapshots),
-            "metrics": {key: title for each in curves for key, title in each.titles().items()},
+            "metrics": titles_of_all(curves),
             "page_title": "Compare runs",
         }
         return self._page("compare.html.j2", context)

@@ -128,7 +128,7 @@ class RunCurves:
             self._series.setdefault(name, Series()).extend(numbers, cast("Sequence[float]", values))
 
 
-def metric_payload(name: str, series: Series, window: Window, counted: str = SEQUENCES) -> dict[str, Any]:
+def metric_payload(name: str, series: Series, window: Window, counted: str) -> dict[str, Any]:
     """One curve: `low` and `high` are of each bucket, `mean` is smoothed, `newest` is as it was logged."""
     points = max(2, min(MAX_BUCKETS, window.points))
     buckets = series.buckets(points, first=window.first, last=window.last)
@@ -148,6 +148,17 @@ def metric_payload(name: str, series: Series, window: Window, counted: str = SEQ
         "newest": _rounded(series.newest(window.last) or ()),
         "notFinite": odd[:: max(1, len(odd) // 100)],
     }
+
+
+def titles_of_all(runs: Iterable[RunCurves]) -> dict[str, str]:
+    """Title of each metric of several runs, with the unit of each run where those differ."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        for name, title in run.titles().items():
+            said = found.setdefault(name, [])
+            if title not in said:
+                said.append(title)
+    return {name: " or ".join(titles) for name, titles in found.items()}
 
 
 def title_of(name: str, counted: str = SEQUENCES) -> tuple[str, str]:

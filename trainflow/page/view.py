@@ -21,7 +21,7 @@ from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.pods import PodView
-from trainflow.record.steps import median_throughput
+from trainflow.record.steps import median_throughput, throughput_of
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
 
@@ -53,6 +53,8 @@ class ScalingRow:
     run_id: str
     num_nodes: int
     throughput: str
+    throughput_of: str
+    """What the throughput counts, such as `sequences`."""
     per_node: str
     efficiency: str
 
@@ -221,6 +223,7 @@ def scaling_rows(snapshots: Sequence[RunSnapshot]) -> list[ScalingRow]:
                 spec=snapshot.spec,
                 instance_type=snapshot.instance_type,
                 throughput=median_throughput(snapshot.steps),
+                throughput_of=throughput_of(snapshot.steps),
             )
             for snapshot in snapshots
         ]
@@ -230,6 +233,7 @@ def scaling_rows(snapshots: Sequence[RunSnapshot]) -> list[ScalingRow]:
             run_id=run.run_id,
             num_nodes=run.num_nodes,
             throughput=rate(run.throughput),
+            throughput_of=run.throughput_of,
             per_node=rate(run.per_node),
             efficiency=f"{run.efficiency:.0%}",
         )

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run_record import RunRecord
+from trainflow.protocol.metric_aliases import SEQUENCES
 
 NUM_NODES = "compute.num_nodes"
 
@@ -25,7 +26,9 @@ class Measured:
     instance_type: str | None = None
     """Type of the nodes that it got, which may be one of `compute.fallback`."""
     throughput: float | None = None
-    """Sequences per second over all ranks; None where the program does not say it."""
+    """Per second over all ranks; None where the program does not say it."""
+    throughput_of: str = SEQUENCES
+    """What the throughput counts: `sequences` or `samples`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +38,11 @@ class ScaledRun:
     run_id: str
     num_nodes: int
     throughput: float
-    """Sequences per second over all ranks."""
+    """Per second over all ranks."""
+    throughput_of: str
+    """What the throughput counts, the same in the whole study."""
     per_node: float
-    """Sequences per second and node."""
+    """Per second and node."""
     efficiency: float
     """Throughput per node as a share of that with the fewest nodes; 1 is linear scaling."""
 
@@ -49,6 +54,7 @@ def measured(record: RunRecord) -> Measured:
         spec=record.spec,
         instance_type=record.instance_type,
         throughput=record.training.sequences_per_second if record.training else None,
+        throughput_of=record.training.throughput_of if record.training else SEQUENCES,
     )
 
 
@@ -80,13 +86,13 @@ def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
 
     Returns:
         Empty for runs that differ in another field or in the type of their nodes, that are of one size, or whose
-        throughput is not known.
+        throughput is not known or counts different things.
     """
     sizes = [_num_nodes(run.spec) for run in runs]
     speeds = [run.throughput for run in runs]
-    same_type = len({run.instance_type for run in runs}) < 2
+    alike = len({(run.instance_type, run.throughput_of) for run in runs}) < 2
     known = [(run.run_id, size, speed) for run, size, speed in zip(runs, sizes, speeds, strict=True) if size and speed]
-    if not same_type or len(known) < len(runs) or len(set(sizes)) < 2:
+    if not alike or len(known) < len(runs) or len(set(sizes)) < 2:
         return []
     if not differing_fields([run.spec for run in runs]).keys() <= FREE:
         return []
@@ -97,6 +103,7 @@ def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
             run_id=run_id,
             num_nodes=size,
             throughput=speed,
+            throughput_of=runs[0].throughput_of,
             per_node=round(speed / size, 2),
             efficiency=round(speed / size / base, 4),
         )

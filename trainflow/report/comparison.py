@@ -14,8 +14,8 @@ from trainflow.record.wording import duration, rate, significant, speed_of, usd
 from trainflow.report.page import STATUS_IN_WORDS, nodes_of
 from trainflow.report.published_figures import published_figure
 
-SCALING = ("sequences/s and node", "scaling efficiency")
-"""Rows of a scaling study."""
+EFFICIENCY = "scaling efficiency"
+"""A row that scaling studies alone have."""
 
 Row = tuple[str, list[str]]
 """A fact and its value for each run; empty where a run does not have it."""
@@ -27,6 +27,7 @@ def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
     published = [published_figure(record) for record in records]
     study = {run.run_id: run for run in scaling([measured(record) for record in records])}
     scaled = [study.get(record.run_id) for record in records]
+    units = dict.fromkeys(run.throughput_of for run in study.values())
     losses = [each.last_loss if each else None for each in training]
     speeds = [
         speed_of(each.sequences_per_second, each.last_metrics, each.throughput_of) if each else "" for each in training
@@ -39,8 +40,8 @@ def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
         ("last loss", ["" if loss is None else significant(loss) for loss in losses]),
         *_speeds(speeds),
         ("sequences/s, published", [rate(figure.sequences_per_second) if figure else "" for figure in published]),
-        (SCALING[0], [rate(run.per_node) if run else "" for run in scaled]),
-        (SCALING[1], [f"{run.efficiency:.0%}" if run else "" for run in scaled]),
+        *((f"{of}/s and node", [rate(run.per_node) if run else "" for run in scaled]) for of in units),
+        (EFFICIENCY, [f"{run.efficiency:.0%}" if run else "" for run in scaled]),
         ("restarts", [str(len(record.restarts) or "") for record in records]),
         ("cost (estimate)", [usd(record.cost.usd) if record.cost else "" for record in records]),
     ]
@@ -81,6 +82,6 @@ def render_comparison(records: Sequence[RunRecord], *, now: datetime, reports: C
         reports=set(reports),
         facts=told,
         fields=fields(records),
-        is_study=any(name in SCALING for name, _ in told),
+        is_study=any(name == EFFICIENCY for name, _ in told),
         style=(files("trainflow.report") / "report.css").read_text(encoding="utf-8"),
     )

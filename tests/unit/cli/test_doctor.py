@@ -368,7 +368,7 @@ def test_a_probe_pod_that_never_runs_is_deleted() -> None:
     ("run", "sentence"),
     [
         ("Bert!", "--run: 'Bert!' is no run id: lower-case letters, digits and dashes, at most 63."),
-        ("other", "--run: no pods of 'other' are in namespace 'training'; see which runs have some:"),
+        ("other", "--run: no pods of 'other' are in namespace 'training': one that has ended has none,"),
     ],
 )
 def test_a_run_that_is_not_there_is_one_sentence(run: str, sentence: str) -> None:

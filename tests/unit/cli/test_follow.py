@@ -148,6 +148,19 @@ def test_the_last_step_of_a_job_that_failed_is_printed_when_its_pods_have_ended_
     assert not any("] step " in line for line in view.new_lines(ended))
 
 
+def test_nothing_is_printed_before_the_start_of_the_run_is_known() -> None:
+    run, view = recorded("succeeded"), PlainView()
+    known = after(run, 75)
+    unknown = replace(known, started_at=None, states=(), current_state=None)
+
+    assert list(view.new_lines(unknown)) == []
+    lines = [*view.new_lines(known), *view.held_lines()]
+
+    names = [line.split("] ")[1] for line in lines]
+    assert names.index("state SubmitTraining") < names.index("step 1/200: loss 9.2211, 92.0 sequences/s")
+    assert names[0] == "state ValidateRun"
+
+
 def test_a_fault_of_the_observation_is_printed_when_it_begins_and_ends() -> None:
     run, view = recorded("succeeded"), PlainView()
     quiet = after(run, 1)

@@ -131,6 +131,25 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
     ]
 
 
+def test_a_run_has_its_states_as_soon_as_it_has_a_start(observed: Observed) -> None:
+    """Reading the watch windows takes a while, in which others ask for snapshots."""
+    known, child = [], observed.run.children[0].arn
+    asked = observed.stepfunctions.paginate
+
+    def paginate(**question: Any) -> Iterator[dict[str, Any]]:
+        if question["executionArn"] == child:
+            known.append(observed.observer.snapshot())
+        return asked(**question)
+
+    observed.stepfunctions.paginate = paginate  # type: ignore[method-assign]
+    observed.show()
+    observed.observer.start()
+    eventually(lambda: observed.observer.snapshot().started_at is not None)
+
+    assert [(snapshot.started_at, snapshot.states) for snapshot in known][:1] == [(None, ())]
+    assert observed.observer.snapshot().states
+
+
 def test_only_the_training_jobs_rank_0_gives_steps(observed: Observed) -> None:
     observed.observer.start()
     stream = observed.cluster.watches.get(timeout=10)

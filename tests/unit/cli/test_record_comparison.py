@@ -28,18 +28,40 @@ def test_a_section_without_entries_is_the_same_as_none() -> None:
     assert differing_fields(zeros) == {"limits.max_restarts": [0, False, None]}
 
 
-def run(num_nodes: int, throughput: float | None, *, instance_type: str = "trn1.32xlarge", **spec: Any) -> Measured:
+def run(
+    num_nodes: int,
+    throughput: float | None,
+    *,
+    instance_type: str = "trn1.32xlarge",
+    counted: str = "sequences",
+    **spec: Any,
+) -> Measured:
     described = {"name": f"bert-{num_nodes}", "compute": {"num_nodes": num_nodes}, **spec}
     return Measured(
-        run_id=f"bert-{num_nodes}-{throughput}", spec=described, instance_type=instance_type, throughput=throughput
+        run_id=f"bert-{num_nodes}-{throughput}",
+        spec=described,
+        instance_type=instance_type,
+        throughput=throughput,
+        throughput_of=counted,
     )
 
 
 def test_the_efficiency_is_the_throughput_per_node_beside_that_of_the_fewest_nodes() -> None:
-    assert scaling([run(4, 6000.0), run(1, 2000.0), run(2, 4000.0)]) == [
-        ScaledRun(run_id="bert-1-2000.0", num_nodes=1, throughput=2000.0, per_node=2000.0, efficiency=1.0),
-        ScaledRun(run_id="bert-2-4000.0", num_nodes=2, throughput=4000.0, per_node=2000.0, efficiency=1.0),
-        ScaledRun(run_id="bert-4-6000.0", num_nodes=4, throughput=6000.0, per_node=1500.0, efficiency=0.75),
+    def scaled(num_nodes: int, throughput: float, per_node: float, efficiency: float) -> ScaledRun:
+        return ScaledRun(
+            run_id=f"bert-{num_nodes}-{throughput}",
+            num_nodes=num_nodes,
+            throughput=throughput,
+            throughput_of="samples",
+            per_node=per_node,
+            efficiency=efficiency,
+        )
+
+    runs = [run(num_nodes, speed, counted="samples") for num_nodes, speed in ((4, 6000.0), (1, 2000.0), (2, 4000.0))]
+    assert scaling(runs) == [
+        scaled(1, 2000.0, 2000.0, 1.0),
+        scaled(2, 4000.0, 2000.0, 1.0),
+        scaled(4, 6000.0, 1500.0, 0.75),
     ]
 
 
@@ -57,6 +79,7 @@ def test_of_repeated_runs_on_the_fewest_nodes_the_median_counts() -> None:
         [run(1, 100.0), run(2, None)],
         [run(1, 100.0), run(2, 0.0)],
         [run(1, 100.0), run(2, 200.0, instance_type="trn2.48xlarge")],
+        [run(1, 100.0), run(2, 200.0, counted="samples")],
         [run(1, 100.0), run(2, 200.0, workload={"arguments": {"micro_batch_size": 8}})],
         [run(1, 100.0), Measured(run_id="odd", spec={"compute": {"num_nodes": "2"}}, throughput=200.0)],
     ],

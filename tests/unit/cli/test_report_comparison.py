@@ -58,6 +58,15 @@ def test_a_scaling_study_has_its_efficiency() -> None:
     assert found["cost (estimate)"] == ["", "–"]
 
 
+def test_a_scaling_study_is_in_the_unit_of_its_programs() -> None:
+    def vision(speed: float) -> Training:
+        return Training(steps=1, sequences_per_second=speed, throughput_of="samples")
+
+    found = dict(facts([record(1, None, training=vision(100.0)), record(2, None, training=vision(190.0))], now=BEGIN))
+    assert (found["samples/s"], found["samples/s and node"]) == (["100.0", "190.0"], ["100.0", "95.0"])
+    assert not [name for name in found if "sequences" in name]
+
+
 class Page(HTMLParser):
     """Text, links and tags of a page."""
 

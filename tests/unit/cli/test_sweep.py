@@ -71,6 +71,11 @@ def test_a_dry_run_says_what_would_be_deleted_and_what_it_costs(monkeypatch: pyt
     assert output.splitlines()[-1] == "1 run left something, for which nodes stay at 43.00 USD an hour."
 
 
+def test_a_dry_run_with_nothing_to_delete_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, output = printed(monkeypatch, SweepReport(deleted=False, runs=(UNKNOWN,)), "--dry-run")
+    assert output.splitlines()[-1] == "Nothing would be deleted now."
+
+
 def test_a_sweep_says_what_it_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     status, output = printed(monkeypatch, SweepReport(deleted=True, runs=(STOPPED,)))
     assert (status, output.splitlines()[-1]) == (

@@ -116,6 +116,15 @@ def test_a_run_that_has_printed_no_step_yet_says_so() -> None:
     assert "step      none yet" in details_text(run, NOW).splitlines()
 
 
+def test_a_run_that_has_ended_without_a_step_says_so() -> None:
+    record = RunRecord(
+        run_id="a", status=RunStatus.FAILED, spec={}, started_at=NOW, ended_at=NOW, training=Training(steps=0)
+    )
+    run = details_of_record(record)
+    assert run.as_json()["step"] is None
+    assert "step      none" in details_text(run, NOW).splitlines()
+
+
 def test_the_list_is_a_table() -> None:
     run = RunSummary(run_id="a", status=RunStatus.RUNNING, started_at=NOW - timedelta(minutes=5))
     assert list_text([run], NOW) == table(

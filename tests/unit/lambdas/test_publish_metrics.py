@@ -6,8 +6,9 @@ import json
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from trainflow.errors import ClusterUnavailable, ServiceUnavailable
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
+from trainflow.record.placement import Placement
+from trainflow.record.steps import KeptSteps
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -407,3 +410,42 @@ def test_steps_without_a_finite_loss_are_counted_across_polls(
     cluster.logs["pod"] += stamped(metrics_line(3).replace("9.9997", "inf"))
     cursor = poll(cursor)["cursor"]
     assert (cursor["non_finite_steps"], cursor["first_non_finite_step"]) == (2, 2)
+
+
+def test_a_poll_that_a_stop_has_overtaken_leaves_what_the_clean_up_has_stored(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, 4))
+    further = "".join(stamped(metrics_line(step)) for step in range(1, 6))
+    placement = Placement(nodes=("n1",), started_at=NOW, ended_at=NOW)
+
+    publish = metrics.publish
+
+    def overtaken(data: list[metrics.Datum], *, deployment: str) -> int:
+        monkeypatch.setattr(metrics, "publish", publish)
+        cluster.logs["pod"] = further
+        assert poll()["cursor"]["last_step"] == 5
+        recording.keep(RUN.run_id, recording.stored_steps(RUN.run_id), lambda kept: replace(kept, placement=placement))
+        return publish(data, deployment=deployment)
+
+    monkeypatch.setattr(metrics, "publish", overtaken)
+    assert poll()["cursor"]["last_step"] == 3
+    kept = recording.kept_steps(RUN.run_id)
+    assert (kept.placement, kept.progress.last_step) == (placement, 5)
+    assert [step.step for step in kept.steps] == [1, 2, 3, 4, 5]
+    assert charts(aws)
+
+
+@pytest.mark.usefixtures("aws")
+def test_stored_steps_that_change_all_the_time_are_not_overwritten() -> None:
+    recording.keep(RUN.run_id, recording.stored_steps(RUN.run_id), lambda kept: kept)
+    times = count(1)
+
+    def disturbed(kept: KeptSteps) -> KeptSteps:
+        every = 2 ** next(times)
+        recording.keep(RUN.run_id, recording.stored_steps(RUN.run_id), lambda other: replace(other, every=every))
+        return kept
+
+    with pytest.raises(ServiceUnavailable, match=r"steps\.json of .* was written by another call 5 times"):
+        recording.keep(RUN.run_id, recording.stored_steps(RUN.run_id), disturbed)
+    assert recording.kept_steps(RUN.run_id).every == 32

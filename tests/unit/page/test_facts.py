@@ -143,13 +143,16 @@ def test_only_the_fields_that_differ_are_listed() -> None:
 
 def test_runs_on_more_and_more_nodes_are_a_scaling_study() -> None:
     def run(num_nodes: int, throughput: float) -> RunSnapshot:
-        steps = (StepMetrics(BEGIN, 0, 1, 1.0, None, throughput),)
+        steps = (StepMetrics(BEGIN, 0, 1, 1.0, None, throughput, throughput_of="samples"),)
         spec = {"name": f"bert-{num_nodes}", "compute": {"num_nodes": num_nodes}}
         return snapshot(run_id=f"bert-{num_nodes}", spec=spec, steps=steps)
 
+    def scaled(num_nodes: int, **figures: str) -> ScalingRow:
+        return ScalingRow(run_id=f"bert-{num_nodes}", num_nodes=num_nodes, throughput_of="samples", **figures)
+
     assert scaling_rows([run(16, 48_000.0), run(2, 6_450.0)]) == [
-        ScalingRow(run_id="bert-2", num_nodes=2, throughput="6,450", per_node="3,225", efficiency="100%"),
-        ScalingRow(run_id="bert-16", num_nodes=16, throughput="48,000", per_node="3,000", efficiency="93%"),
+        scaled(2, throughput="6,450", per_node="3,225", efficiency="100%"),
+        scaled(16, throughput="48,000", per_node="3,000", efficiency="93%"),
     ]
     assert scaling_rows([run(2, 6_450.0), run(2, 6_400.0)]) == []
 

@@ -32,8 +32,8 @@ def examine(cluster: Cluster, run: str, namespace: str, *, probe_seconds: float 
     pods = gang.newest_gang(_items(cluster, f"{below}/pods", labelSelector=f"{RUN_LABEL}={run}"))
     if not pods:
         raise DoctorError(
-            f"--run: no pods of '{run}' are in namespace '{namespace}'; "
-            f"see which runs have some: kubectl get pods -n {namespace} -L {RUN_LABEL}"
+            f"--run: no pods of '{run}' are in namespace '{namespace}': one that has ended has none, and "
+            f"`trainflow status` says why it failed. Runs with pods: kubectl get pods -n {namespace} -L {RUN_LABEL}"
         )
     pod = gang.pod_to_probe(pods)
     account = pod["spec"].get("serviceAccountName") or "default"

@@ -68,6 +68,8 @@ class PlainView:
     def new_lines(self, snapshot: RunSnapshot) -> Iterator[str]:
         """Lines for what has happened since the snapshot before and is not held back; all of them once a run has
         ended."""
+        if snapshot.started_at is None and snapshot.trouble is None:
+            return  # before the first answer of Step Functions no event has a time since the start
         present = False
         for line in (
             *self._states(snapshot),
@@ -216,10 +218,10 @@ def _pod_line(pod: PodView) -> str:
 
 
 def _step_line(step: StepMetrics, snapshot: RunSnapshot) -> str:
-    of_all = f"/{snapshot.total_steps}" if snapshot.total_steps else ""
+    of_all = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""
     said = [f"loss {number(step.loss, 4)}"] if step.loss is not None else []
     if speed := speed_of(step.throughput, step.metrics, step.throughput_of):
         said.append(speed)
-    return f"step {step.step}{of_all}{': ' if said else ''}{', '.join(said)}{rest}"
+    return f"step {step.step:,}{of_all}{': ' if said else ''}{', '.join(said)}{rest}"

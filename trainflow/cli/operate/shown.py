@@ -60,12 +60,12 @@ def details_text(run: RunDetails, now: datetime) -> str:
         facts.append(("started", f"{run.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"))
         facts.append(("duration", time_between(run.started_at, run.ended_at or now)))
     if run.step is not None:
-        of = f"/{run.total_steps}" if run.total_steps else ""
+        of = f"/{run.total_steps:,}" if run.total_steps else ""
         loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
         speed = speed_of(run.throughput, run.metrics, run.throughput_of)
-        facts.append(("step", f"{run.step}{of}{loss}{f', {speed}' if speed else ''}"))
-    elif run.status is RunStatus.RUNNING:
-        facts.append(("step", "none yet"))
+        facts.append(("step", f"{run.step:,}{of}{loss}{f', {speed}' if speed else ''}"))
+    else:
+        facts.append(("step", "none yet" if run.status is RunStatus.RUNNING else "none"))
     if run.seconds_left:
         facts.append(("left", f"about {duration(run.seconds_left)}"))
     if run.cost_usd is not None:

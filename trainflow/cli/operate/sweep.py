@@ -81,6 +81,8 @@ def _usd(usd: float | None) -> str:
 
 def _sum(left: list[RunLeftovers], *, deleted: bool) -> str:
     """What the sweep was about, in one line."""
+    if not left:
+        return "Nothing was deleted." if deleted else "Nothing would be deleted now."
     known = sum(run.usd_per_hour or 0.0 for run in left)
     more = " and more, whose price is not known" if any(run.usd_per_hour is None for run in left) else ""
     runs = f"{len(left)} run{'' if len(left) == 1 else 's'}"

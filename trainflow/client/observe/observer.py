@@ -28,7 +28,7 @@ from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import all_visits, build_record
 from trainflow.record.cost import NodeUse, node_use
 from trainflow.record.failure import run_error
-from trainflow.record.history import Visit, current_state, task_output
+from trainflow.record.history import ExecutionHistory, Visit, current_state, task_output
 from trainflow.record.placement import placement_of
 from trainflow.record.pods import PodView
 from trainflow.record.published import compare
@@ -91,7 +91,9 @@ class RunObserver:
         self._followers: dict[str, LogFollower] = {}
         self._training = TrainingLog(self._spec)
         self._staging: StagingReport | None = None
-        self._visits: tuple[Visit, ...] = ()
+        self._told: tuple[ExecutionHistory, tuple[Visit, ...]] = (self._executions.history, ())
+        """What snapshots say of the executions: taken over when all of them have been read, since a history without its
+        states would date pods and steps before the states that made them."""
         self._restarts: tuple[Restart, ...] = ()
         self._avoided_nodes: tuple[str, ...] = ()
         self._instance_type: str | None = None
@@ -122,8 +124,8 @@ class RunObserver:
 
     def snapshot(self) -> RunSnapshot:
         """What is known now."""
-        history, pods = self._executions.history, self._watcher.pods()
-        own_states = [visit for visit in self._visits if visit.execution == history.name]
+        (history, visits), pods = self._told, self._watcher.pods()
+        own_states = [visit for visit in visits if visit.execution == history.name]
         current = current_state(own_states)
         steps = self._training.steps()
         return RunSnapshot(
@@ -136,7 +138,7 @@ class RunObserver:
             instance_type=self._instance_type,
             started_at=history.started_at,
             ended_at=history.ended_at,
-            states=self._visits,
+            states=visits,
             current_state=current.name if current is not None and history.status is RunStatus.RUNNING else None,
             pods=pods,
             staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
@@ -203,7 +205,7 @@ class RunObserver:
     def _read_executions(self) -> None:
         if self._executions.read():
             history = self._executions.history
-            self._visits = tuple(all_visits([history, *self._executions.children]))
+            self._told = history, tuple(all_visits([history, *self._executions.children]))
             self._restarts = tuple(restarts(history))
             self._avoided_nodes = avoided_nodes(history)
             self._node_use = node_use(history, self._spec())
