@@ -25,7 +25,6 @@ from kubernetes.config import new_client_from_config
 
 from benchmarks.fault_runs import RUN_SECONDS, Part, Row, faulty_twin, histories, left, steps
 from benchmarks.result import BenchmarkFailed
-from lambdas.logic.watching import HANG_GRACE
 from local.fault_injection import Plan
 from local.many_runs import start_all
 from local.place import TwinRuns
@@ -43,6 +42,8 @@ TIME_SCALE = 10
 GOAL_SECONDS = POLL_SECONDS / TIME_SCALE + 5
 """One poll, and five seconds."""
 STALL_SECONDS = 12.0
+HANG_SECONDS = 120.0
+"""How long a log has to say nothing more after a line about a hang (decision 64)."""
 HANGING = 2
 """The step at which programs hang."""
 NUM_PODS = 2
@@ -111,7 +112,7 @@ FAILURES: Mapping[str, Failure] = {
             "OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600026 milliseconds before timing out.",
         },
         line="Watchdog caught collective operation timeout",
-        own_seconds=HANG_GRACE.total_seconds(),
+        own_seconds=HANG_SECONDS,
     ),
     "JobStalled": Failure(
         arguments=QUICK | {"hangs_at": HANGING},
