@@ -46,6 +46,12 @@ def test_all_ranges_arrive_in_order_and_signed(server: ObjectServer, file: Remot
     assert all(server.authorized)
 
 
+def test_of_what_is_complete_nothing_is_read(server: ObjectServer, file: RemoteFile) -> None:
+    before = len(server.reads)
+    assert list(reader().fetch([])) == []
+    assert len(server.reads) == before
+
+
 def test_no_range_is_read_further_ahead_than_there_is_room(server: ObjectServer, file: RemoteFile) -> None:
     answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
     for taken in range(1, 11):

@@ -285,6 +285,25 @@ class LateFirstFile(Writer):
         super().do(late if entry.path == self._first else early, entry)
 
 
+@pytest.mark.parametrize(
+    ("compress", "spans"),
+    [(bytes, {0: 1536, 1536: 3072}), (gzip.compress, {})],
+    ids=["plain", "compressed"],
+)
+def test_the_next_attempt_knows_where_complete_members_of_a_plain_archive_are(
+    tmp_path: Path, compress: Callable[[bytes], bytes], spans: dict[int, int]
+) -> None:
+    """It reads the others alone. A compressed archive is read from its beginning in any case."""
+    folder, content = tmp_path / "in", make_archive({"a": b"a" * 1000, "b": b"b" * 600})
+    with (
+        CompletedFiles(tmp_path / "journal", folder, source="v1") as completed,
+        Writer(folder, completed=completed) as writer,
+    ):
+        unpacking.unpack(ReadStream(io.BytesIO(compress(content))), writer, completed, name="s3://b/corpus.tar")
+    again = CompletedFiles(tmp_path / "journal", folder, source="v1")
+    assert (again.num_files, again.spans) == (2, spans)
+
+
 @pytest.mark.parametrize("size", [10, 300_000], ids=["small", "large"])
 def test_of_two_paths_that_lead_to_one_file_the_last_one_counts(tmp_path: Path, size: int) -> None:
     buffer = io.BytesIO()
