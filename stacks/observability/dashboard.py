@@ -164,7 +164,7 @@ def _runs(configuration: Configuration) -> list[list[cloudwatch.IWidget]]:
     loose = cloudwatch.YAxisProps(show_units=False)
     every = {
         RunMetric.STEP_LOSS: "Loss",
-        RunMetric.THROUGHPUT: "Throughput, sequences/s",
+        RunMetric.THROUGHPUT: "Throughput, sequences or samples/s",
         RunMetric.TOKENS_PER_SECOND: "Tokens/s",
         RunMetric.MODEL_FLOPS_UTILIZATION: "MFU, % of peak",
     }

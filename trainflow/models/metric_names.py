@@ -23,7 +23,7 @@ class RunMetric(StrEnum):
     STEP_LOSS = "StepLoss"
     LEARNING_RATE = "LearningRate"
     THROUGHPUT = "Throughput"
-    """Sequences per second over all ranks."""
+    """Sequences, or samples where the program counts those, per second over all ranks."""
     TOKENS_PER_SECOND = "TokensPerSecond"
     """Tokens per second over all ranks; published for programs that report it."""
     MODEL_FLOPS_UTILIZATION = "ModelFlopsUtilization"

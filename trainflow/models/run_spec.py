@@ -404,7 +404,8 @@ class Limits(Section):
     """Minutes without a successful poll of the job, or without its log, after which the owner is told. The job goes on,
     and so does the run: it fails only when the job's own time limit has passed as well."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
-    """Sequences per second over all ranks below which an alarm calls a person; the run goes on. None sets no floor."""
+    """Sequences or samples per second, as the program counts, over all ranks, below which an alarm calls a person; the
+    run goes on. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
     """Least seconds between two polls. Waits are polled after a twentieth of the time waited, if that is longer; jobs
     after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""

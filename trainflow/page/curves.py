@@ -35,7 +35,7 @@ ROUNDED = 50_000
 
 OWN = {
     "loss": ("Loss", ""),
-    "throughput": ("Throughput", "sequences/s"),
+    "throughput": ("Throughput", f"{SEQUENCES}/s"),
     "learning_rate": ("Learning rate", ""),
 }
 """Title and unit of the figures that every step may have: fields of `StepMetrics`."""

@@ -14,7 +14,7 @@ from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.comparison import flattened, value_text
 
 OWN = ("loss", "learning_rate", "throughput", "epoch")
-"""Figures of a step that are no further figures of the program; `throughput` is in sequences per second."""
+"""Figures of a step that are no further figures of the program; `throughput` is in sequences or samples per second."""
 
 _ODD_LETTER = re.compile(r"[^A-Za-z0-9_\-. /]")
 
