@@ -6,6 +6,7 @@ Polls the desired sizes in the twin's EKS and starts or stops `python -m kubetwi
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import time
 from collections import defaultdict
@@ -78,11 +79,13 @@ class Nodegroups:
         """
         self._desired_sizes = desired_sizes
         self._settings = settings
+        self._variables = settings.pods_dir.with_name("pods.env")
         self._groups: dict[str, _Group] = defaultdict(_Group)
         self._loop = Loop(self._poll, name="nodegroups", seconds=POLL_SECONDS)
 
     def start(self) -> None:
         """Start the nodes that are wanted already, and follow the desired sizes from now on."""
+        _write_variables(self._variables, self._settings.environment)
         self._poll()
         self._loop.start()
 
@@ -121,7 +124,7 @@ class Nodegroups:
             *(text for name, folder in settings.image_roots.items() for text in ("--image", f"{name}={folder}")),
             *(text for name in settings.known_images for text in ("--known-image", name)),
             *(text for name in names for text in ("--name", name)),
-            *(text for key, value in settings.environment.items() for text in ("--env", f"{key}={value}")),
+            *("--env-file", str(self._variables)),
         ]
         if settings.has_walls:
             command += ["--walls", *(text for folder in settings.hidden for text in ("--hide", str(folder)))]
@@ -129,6 +132,12 @@ class Nodegroups:
             command += ["--no-op", str(settings.no_op_seconds), "--no-op-log", "local.no_op_logs:log_lines"]
         with settings.log_file.open("ab") as log:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+
+
+def _write_variables(path: Path, variables: Mapping[str, str]) -> None:
+    """Write variables for pods to a file that its owner alone can read: there are credentials among them."""
+    with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.writelines(f"{key}={value}\n" for key, value in variables.items())
 
 
 def _end(group: _Group) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from kubetwin_testing.cluster import command, eventually
@@ -13,6 +14,7 @@ from kubetwin_testing.cluster import command, eventually
 from local.nodegroups import POLL_SECONDS, Nodegroups, NodeSettings
 
 TYPE = "trn1.2xlarge"
+SECRET = "for-pods-alone"
 
 
 def test_nodes_that_are_wanted_one_after_another_share_processes(tmp_path: Path) -> None:
@@ -24,7 +26,7 @@ def test_nodes_that_are_wanted_one_after_another_share_processes(tmp_path: Path)
             python=Path(sys.executable),
             pods_dir=tmp_path / "pods",
             image_root=tmp_path,
-            environment={},
+            environment={"AWS_SECRET_ACCESS_KEY": SECRET},
             log_file=tmp_path / "nodes.log",
             no_op_seconds=600,
         )
@@ -38,6 +40,10 @@ def test_nodes_that_are_wanted_one_after_another_share_processes(tmp_path: Path)
                 time.sleep(1.5 * POLL_SECONDS)
             eventually(lambda: len(api.get("/api/v1/nodes")["items"]) == 8, "eight nodes")
             assert 2 <= len(nodegroups.processes()) <= 3
+            assert all(SECRET not in " ".join(psutil.Process(pid).cmdline()) for pid in nodegroups.processes())
+            files = [path for path in tmp_path.iterdir() if path.is_file()]
+            [file] = [path for path in files if SECRET in path.read_text(errors="replace")]
+            assert file.stat().st_mode & 0o077 == 0
         finally:
             nodegroups.stop()
             api.close()

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -42,6 +43,14 @@ LabelOption = Annotated[
     list[str], typer.Option(help="Node label beside those of the shape, KEY=VALUE. May be repeated.")
 ]
 EnvOption = Annotated[list[str], typer.Option(help="Variable for every container, KEY=VALUE. May be repeated.")]
+EnvFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File of such variables, KEY=VALUE in each line; for secrets, since all users of a machine can read "
+        "command lines.",
+    ),
+]
 ImageRootOption = Annotated[Path | None, typer.Option(help="Folder that stands in for every container image.")]
 ImageOption = Annotated[
     list[str],
@@ -94,6 +103,7 @@ def cluster(
     shape: ShapeOption = None,
     label: LabelOption = [],  # noqa: B006 (typer copies it)
     env: EnvOption = [],  # noqa: B006
+    env_file: EnvFileOption = None,
     image_root: ImageRootOption = None,
     image: ImageOption = [],  # noqa: B006
     known_image: KnownImageOption = [],  # noqa: B006
@@ -127,7 +137,8 @@ def cluster(
         return
     from kubetwin.state.cluster import NodeTimes
 
-    options = _node_options(shape, label, [], env, image_root, image, known_image, walls, hide, heartbeat_seconds)
+    variables = _variables(env, env_file)
+    options = _node_options(shape, label, [], variables, image_root, image, known_image, walls, hide, heartbeat_seconds)
     if nodes and node_grace_seconds <= heartbeat_seconds:
         raise BadArgument(
             f"--node-grace-seconds {node_grace_seconds:g}: a heartbeat comes every {heartbeat_seconds:g} s; give more, "
@@ -153,6 +164,7 @@ def node(
     label: LabelOption = [],  # noqa: B006
     taint: Annotated[list[str], typer.Option(help="Node taint beside those of the shape, KEY=VALUE:EFFECT.")] = [],  # noqa: B006
     env: EnvOption = [],  # noqa: B006
+    env_file: EnvFileOption = None,
     pods_dir: Annotated[
         Path | None, typer.Option(help="Folder for pods and logs, kept. A temporary one if not given.")
     ] = None,
@@ -184,7 +196,10 @@ def node(
         raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    options = _node_options(shape, label, taint, env, image_root, image, known_image, walls, hide, heartbeat_seconds)
+    variables = _variables(env, env_file)
+    options = _node_options(
+        shape, label, taint, variables, image_root, image, known_image, walls, hide, heartbeat_seconds
+    )
     stop = _stop_signal(until_stdin_closes)
     if no_op is None:
         nodes = _nodes(names, kubeconfig, options, pods_dir)
@@ -298,7 +313,7 @@ def _node_options(
     shape_file: Path | None,
     labels: list[str],
     taints: list[str],
-    env: list[str],
+    variables: dict[str, str],
     image_root: Path | None,
     images: list[str],
     known_images: list[str],
@@ -331,7 +346,7 @@ def _node_options(
         raise BadArgument(f"--taint: {error}") from error
     return _NodeOptions(
         shape=extended(shape, labels=_pairs("--label", labels), taints=more_taints),
-        environment=_pairs("--env", env),
+        environment=variables,
         image_root=image_root,
         image_roots=image_roots,
         known_images=known_images,
@@ -412,6 +427,19 @@ def _log_lines(reference: str | None) -> LogLines:
     if not callable(function):
         raise BadArgument(f"--no-op-log {reference}: is not a function")
     return cast("LogLines", function)
+
+
+def _variables(given: list[str], file: Path | None) -> dict[str, str]:
+    """Variables for containers; one that is given comes before one of the file."""
+    try:
+        lines = file.read_text().splitlines() if file is not None else []
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise BadArgument(f"--env-file {file}: cannot be read: {reason}") from error
+    for number, line in enumerate(lines, start=1):
+        if not re.match(r"[^=\s]+=", line):  # the line itself may be a secret
+            raise BadArgument(f"--env-file {file}: line {number} has to be KEY=VALUE")
+    return _pairs("--env", [*lines, *given])
 
 
 def _pairs(option: str, texts: list[str]) -> dict[str, str]:

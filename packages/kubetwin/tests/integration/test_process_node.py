@@ -21,7 +21,10 @@ from kubetwin_testing.cluster import LEAKED, WAIT_SECONDS, Cluster, command, eve
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     folder = tmp_path_factory.mktemp("cluster")
-    with command("--state", str(folder), "--env", "INJECTED=by-the-node") as (_, ready):
+    variables = folder / "variables"
+    variables.write_text("INJECTED=by-the-node\nSECRET=with = and spaces\n")
+    options = ("--env-file", str(variables), "--env", "INJECTED=by-its-option")
+    with command("--state", str(folder), *options) as (_, ready):
         yield Path(ready["kubeconfig"]), folder
 
 
@@ -159,10 +162,11 @@ def test_a_container_sees_its_own_variables_and_no_others(cluster: Cluster) -> N
     cluster.end_of("env")
     seen = dict(line.partition("=")[::2] for line in cluster.log("env").splitlines())
     assert seen["MINE"] == "1"
-    assert seen["INJECTED"] == "by-the-node"
+    assert (seen["INJECTED"], seen["SECRET"]) == ("by-its-option", "with = and spaces")
     assert seen["HOSTNAME"] == "env"
     assert LEAKED not in seen
-    assert seen.keys() - {"PWD", "OLDPWD", "SHLVL", "_"} == {"MINE", "INJECTED", "HOSTNAME", "HOME", "TMPDIR", "PATH"}
+    own = {"MINE", "INJECTED", "SECRET", "HOSTNAME", "HOME", "TMPDIR", "PATH"}
+    assert seen.keys() - {"PWD", "OLDPWD", "SHLVL", "_"} == own
 
 
 def test_init_containers_run_one_after_the_other_before_the_rest(cluster: Cluster) -> None:
@@ -435,9 +439,16 @@ def test_an_unreachable_api_server_is_one_sentence(tmp_path: Path) -> None:
     [
         (["--shape", "no-such-file"], "--shape no-such-file: cannot be read"),
         (["--label", "x"], "--label x: has to be KEY=VALUE"),
+        (["--env-file", "no-such-file"], "--env-file no-such-file: cannot be read: No such file or directory"),
         (["--node-grace-seconds", "5"], "--node-grace-seconds 5: a heartbeat comes every 10 s; give more, or fewer"),
         (["--sts-endpoint", "http://localhost:1"], "--sts-endpoint and --cluster-name belong together"),
     ],
 )
 def test_malformed_options_are_one_sentence(arguments: list[str], message: str) -> None:
     assert message in fails(*arguments)
+
+
+def test_a_malformed_line_of_variables_is_named_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "variables").write_text("KEY=value\na-secret\n")
+    message = fails("--env-file", str(tmp_path / "variables"))
+    assert ("line 2 has to be KEY=VALUE" in message, "a-secret" in message) == (True, False)
