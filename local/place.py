@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -148,26 +148,28 @@ class TwinPlace:
         if code is not None:
             spec = code.named_in(spec, bucket=ARTIFACT_BUCKET)
         run_id = run_id or new_run_id(spec, datetime.now(UTC))
-        if self._twin is None:
-            self._twin = self._started_twin(spec, image_root, folder=self._options.out / run_id, faults=self._faults)
-            self._say_what_is_not_proven(spec)
+        folder = self._options.out / run_id
+        with _removed_unless_done(folder):
+            if self._twin is None:
+                self._twin = self._started_twin(spec, image_root, folder=folder, faults=self._faults)
+                self._say_what_is_not_proven(spec)
+                if self._faults is not None:
+                    self._faults_opened.enter_context(self._faults.opened(self._twin))
+            elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
+                raise PlaceUnavailable("compute.backend: this twin was started without Slurm; start the run by itself.")
+            elif self._twin.image_root != image_root:
+                raise PlaceUnavailable(
+                    f"This twin was started with {self._twin.image_root} for the image, but this spec's program is in "
+                    f"{image_root}; start the run by itself."
+                )
+            if code is not None:  # also for a run that continues this one after its twin was killed
+                folder_buckets.put(self._options.home / "s3", ARTIFACT_BUCKET, packed_key(code.sha256), code.content)
+            start = LocalStart(spec=spec.model_dump(mode="json"), image_root=image_root)
+            write_start(folder, start)
             if self._faults is not None:
-                self._faults_opened.enter_context(self._faults.opened(self._twin))
-        elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
-            raise PlaceUnavailable("compute.backend: this twin was started without Slurm; start the run by itself.")
-        elif self._twin.image_root != image_root:
-            raise PlaceUnavailable(
-                f"This twin was started with {self._twin.image_root} for the image, but this spec's program is in "
-                f"{image_root}; start the run by itself."
-            )
-        if code is not None:  # also for a run that continues this one after its twin was killed
-            folder_buckets.put(self._options.home / "s3", ARTIFACT_BUCKET, packed_key(code.sha256), code.content)
-        start = LocalStart(spec=spec.model_dump(mode="json"), image_root=image_root)
-        write_start(self._options.out / run_id, start)
-        if self._faults is not None:
-            self._faults.started()
-        TwinRuns(self._twin).start(spec, code=code, run_id=run_id)
-        self._addresses.append(HeldAddress(self._options.out / run_id, self._twin.address()))
+                self._faults.started()
+            TwinRuns(self._twin).start(spec, code=code, run_id=run_id)
+        self._addresses.append(HeldAddress(folder, self._twin.address()))
         return run_id
 
     def runs(self) -> list[RunSummary]:
@@ -260,13 +262,24 @@ class TwinPlace:
             with self._options.busy("Starting the twin …"):
                 twin.start()
         except (TwinError, SlurmError, OSError) as error:
-            shutil.rmtree(folder, ignore_errors=True)
             raise PlaceUnavailable(str(error)) from None
         return twin
 
     def _say_what_is_not_proven(self, spec: RunSpec) -> None:
         if not spec.compute.backend_description.needs_slurm:
             self._options.say(NOT_PROVEN_BEHIND_WALLS if self._options.walls else NOT_PROVEN)
+
+
+@contextmanager
+def _removed_unless_done(folder: Path) -> Iterator[None]:
+    """Remove a folder that is made inside the block if the block does not come to its end, by Ctrl-C, too."""
+    is_new = not folder.exists()
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _has_files(folder: Path) -> bool:

@@ -316,7 +316,8 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, text: str, s
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"copy config/example\.yaml there"):
+    sentence = r"missing\.yaml cannot be read .*; make it from config/example\.yaml of Trainflow's checkout"
+    with pytest.raises(ConfigurationError, match=sentence):
         load_configuration(tmp_path / "missing.yaml")
 
 

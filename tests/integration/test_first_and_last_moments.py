@@ -29,7 +29,7 @@ def command(tmp_path: Path) -> Commands:
     return Commands(tmp_path)
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.1, 0.3, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("seconds", [0.05, 0.1, 0.3, 0.6, 1.0, 2.0, 3.0, 4.0])
 def test_ctrl_c_in_the_first_moments_is_one_sentence(command: Commands, seconds: float) -> None:
     words = [sys.executable, "-c", MAIN, "run", "spec.yaml", "--local"]
     with Terminal(words, command.folder, command.environment) as terminal:
