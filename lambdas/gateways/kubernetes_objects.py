@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -38,7 +38,7 @@ def last_warning(events: Iterable[Any], job: str) -> str | None:
     return f"{newest.get('reason')}: {newest.get('message')}" if newest is not None else None
 
 
-def lost_pod(events: Iterable[Any]) -> WorkerPod | None:
+def lost_pod(events: Sequence[Any]) -> WorkerPod | None:
     """A pod that is gone, as the events about it tell: by what the cluster ended it, and on which node it was.
 
     Args:
@@ -47,7 +47,6 @@ def lost_pod(events: Iterable[Any]) -> WorkerPod | None:
     Returns:
         None if none of them says that the cluster ended it.
     """
-    events = list(events)
     ended = next((event for event in events if event.get("reason") in DISRUPTIONS), None)
     if ended is None:
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
@@ -106,16 +108,9 @@ def read(bucket: str, key: str, *, version_id: str | None, limit_bytes: int) -> 
         limit_bytes: Largest number of bytes to read.
     """
     version = {"VersionId": version_id} if version_id else {}
-    try:
-        with translated("s3:GetObject"):
-            body = client("s3").get_object(Bucket=bucket, Key=key, **version)["Body"]
-            content: bytes = body.read(limit_bytes)
-    except ClientError as error:
-        # 400: no such version; 405: a delete marker.
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] in (400, 403, 404, 405):
-            return None
-        raise
-    return content
+    # 400: no such version; 405: a delete marker.
+    found = _read(bucket, key, limit_bytes=limit_bytes, absent=(*UNREADABLE, 400, 405), **version)
+    return found[0] if found else None
 
 
 def read_tagged(bucket: str, key: str, *, limit_bytes: int) -> tuple[bytes, str] | None:
@@ -126,15 +121,23 @@ def read_tagged(bucket: str, key: str, *, limit_bytes: int) -> tuple[bytes, str]
         key: Key of the object.
         limit_bytes: Largest number of bytes to read.
     """
+    return _read(bucket, key, limit_bytes=limit_bytes, absent=UNREADABLE)
+
+
+def _read(
+    bucket: str, key: str, *, limit_bytes: int, absent: Collection[int], **version: str
+) -> tuple[bytes, str] | None:
     try:
         with translated("s3:GetObject"):
-            answer = client("s3").get_object(Bucket=bucket, Key=key)
-            content: bytes = answer["Body"].read(limit_bytes)
+            found = client("s3").get_object(Bucket=bucket, Key=key, **version)
+            with closing(found["Body"]) as body:
+                # botocore compares the checksum of an object that is read as a whole.
+                content: bytes = body.read(None if found["ContentLength"] <= limit_bytes else limit_bytes)
     except ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] in absent:
             return None
         raise
-    return content, str(answer["ETag"])
+    return content, str(found["ETag"])
 
 
 def delete(bucket: str, key: str) -> None:

@@ -7,12 +7,10 @@ Written below `runs/<run id>/` of the artifact bucket by `trainer.slurm` on the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
-from botocore.exceptions import ClientError
-
+from lambdas.gateways import objects
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.kubernetes_objects import log_lines
 from trainflow.models.job_status import WorkerPod
@@ -95,17 +93,7 @@ class JobFiles:
 
     def _get(self, key: str, limit_bytes: int = MAX_LOG_BYTES) -> bytes | None:
         """The object's first bytes; None if it does not exist. Every program of the run may write objects there."""
-        try:
-            with translated("s3:GetObject"):
-                found = client("s3").get_object(Bucket=self._bucket, Key=key)
-                with closing(found["Body"]) as body:
-                    content: bytes = body.read(None if found["ContentLength"] <= limit_bytes else limit_bytes)
-                return content
-        except ClientError as error:
-            # Without ListBucket, S3 answers 403 for a missing key.
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] in (403, 404):
-                return None
-            raise
+        return objects.read(self._bucket, key, version_id=None, limit_bytes=limit_bytes)
 
 
 def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> list[WorkerPod]:
