@@ -23,11 +23,13 @@ from kubernetes.client import (
 )
 from kubernetes.config import new_client_from_config
 
+from benchmarks.fault_cells import GANG
 from benchmarks.fault_runs import RUN_SECONDS, Part, Row, faulty_twin, histories, left, steps
 from benchmarks.result import BenchmarkFailed
 from local.fault_injection import Plan
 from local.many_runs import start_all
 from local.place import TwinRuns
+from local.planned_faults import OUT_OF_SERVICE
 from local.twin import Twin
 from trainflow.failures.table import restarted_errors
 from trainflow.models.kubernetes_names import RUN_LABEL, STAGE_LABEL
@@ -46,14 +48,12 @@ HANG_SECONDS = 120.0
 """How long a log has to say nothing more after a line about a hang (decision 64)."""
 HANGING = 2
 """The step at which programs hang."""
-NUM_PODS = 2
-"""Of a gang."""
+NUM_PODS = GANG["training"]
 
 
 def _lose_node(api: CoreV1Api, pod: V1Pod) -> None:
-    """Have the pod's node shut down, with the taint after which Kubernetes ends a node's pods at once."""
-    taint = V1Taint(key="node.kubernetes.io/out-of-service", value="nodeshutdown", effect="NoExecute")
-    api.patch_node(pod.spec.node_name, V1Node(spec=V1NodeSpec(taints=[taint])))
+    """Have the pod's node shut down."""
+    api.patch_node(pod.spec.node_name, V1Node(spec=V1NodeSpec(taints=[V1Taint(**OUT_OF_SERVICE)])))
 
 
 def _evict(api: CoreV1Api, pod: V1Pod) -> None:
@@ -125,7 +125,7 @@ FAILURES: Mapping[str, Failure] = {
         arguments=QUICK | {"exits_at": 4, "last_words": "AssertionError: the flux capacitor is missing"}
     ),
 }
-"""By the name of the error that the run ends with: one restart is allowed, which comes to the same end."""
+"""By the name of the error with which the job has to end."""
 
 
 def recovery() -> Part:

@@ -14,6 +14,7 @@ from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment, folder_buckets
+from local.planned_faults import OUT_OF_SERVICE
 from local.slurm import packages
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmMissing
@@ -27,8 +28,6 @@ from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 
 LOST_NODE_RUN = "demo-000lost-node"
-OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
-"""Taint of a node that was shut down, after which Kubernetes ends its pods at once."""
 
 
 @pytest.fixture(scope="module")
