@@ -73,14 +73,14 @@ FAULTS = (
     ),
     Fault(
         what="a small pod takes the role of its system node from the instance metadata",
-        module="cluster/system_nodes.py",
+        module="cluster/permanent_nodes.py",
         before="http_put_response_hop_limit=METADATA_HOPS",
         after="http_put_response_hop_limit=2",
         test=f"test_cluster.py::{_SYSTEM_NODES}",
     ),
     Fault(
         what="disks of system nodes are in the clear",
-        module="cluster/system_nodes.py",
+        module="cluster/permanent_nodes.py",
         before="encrypted=True",
         after="encrypted=False",
         test=f"test_cluster.py::{_SYSTEM_NODES}",

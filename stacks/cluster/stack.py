@@ -16,7 +16,7 @@ from stacks.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, AddOns, on_nodes
 from stacks.cluster.charts import add_charts
 from stacks.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.cluster.kubectl import narrow_kubectl_provider
-from stacks.cluster.system_nodes import add_system_nodes
+from stacks.cluster.permanent_nodes import add_system_nodes
 from stacks.cluster.training_operator import operator_manifests
 from stacks.cluster.workload import Workload
 from stacks.shared.acknowledgements import Reason

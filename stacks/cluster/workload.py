@@ -9,7 +9,7 @@ from aws_cdk import aws_eks_v2 as eks
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
-from stacks.cluster import system_nodes
+from stacks.cluster import permanent_nodes
 from stacks.cluster.jobs import named_after_template
 from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.pod_identity import pod_identity
@@ -54,9 +54,9 @@ def quota_manifest(configuration: Configuration) -> dict[str, Any]:
     groups = [(group.instance, group.max_nodes) for group in configuration.capacity.nodegroups]
     system = configuration.cluster.system_nodes
     nodes = sum(count for _, count in groups)
-    memory_gib = sum(kind.memory_gib * count for kind, count in groups) + system * system_nodes.MEMORY_GIB
+    memory_gib = sum(kind.memory_gib * count for kind, count in groups) + system * permanent_nodes.MEMORY_GIB
     hard = {
-        "requests.cpu": sum(kind.vcpus * count for kind, count in groups) + system * system_nodes.CPUS,
+        "requests.cpu": sum(kind.vcpus * count for kind, count in groups) + system * permanent_nodes.CPUS,
         "requests.memory": f"{memory_gib}Gi",
         f"requests.{NEURON_DEVICE}": sum(kind.neuron_devices * count for kind, count in groups),
         f"requests.{NEURON_CORE}": sum(kind.neuron_cores * count for kind, count in groups),

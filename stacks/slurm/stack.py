@@ -12,7 +12,7 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from stacks.capacity.launch_template import NodeTemplate
-from stacks.cluster.system_nodes import INSTANCE_TYPES as SYSTEM_INSTANCE_TYPES
+from stacks.cluster.permanent_nodes import INSTANCE_TYPES as SYSTEM_INSTANCE_TYPES
 from stacks.shared.aws_calls import AwsCalls
 from stacks.slurm.access import SlurmReference
 from stacks.slurm.controller import API_PORT, Controller

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stacks.cluster import addons, system_nodes
+from stacks.cluster import addons, permanent_nodes
 from tests.infrastructure.assembly import EXAMPLE, example
 from trainflow.cli.account import needs
 from trainflow.configuration.deployment import Configuration, load_configuration
@@ -74,7 +74,7 @@ def test_all_builds_are_counted_and_are_of_the_quotas_kind() -> None:
 
 def test_the_add_ons_and_the_system_nodes_are_those_that_are_asked_about() -> None:
     assert {add_on["AddonName"] for add_on in _resources("AWS::EKS::Addon")} == set(needs.ADD_ONS)
-    assert needs.SYSTEM_INSTANCE_TYPES == system_nodes.INSTANCE_TYPES
+    assert needs.SYSTEM_INSTANCE_TYPES == permanent_nodes.INSTANCE_TYPES
     assert needs.CONTAINER_LOGS == addons.CONTAINER_LOGS
 
 
@@ -104,7 +104,7 @@ def test_every_image_that_the_templates_name_in_a_registry_is_looked_up() -> Non
 
 def test_system_nodes_count_with_one_more_while_they_are_replaced() -> None:
     (group,) = [group for group in _resources("AWS::EKS::Nodegroup") if "InstanceTypes" in group]
-    most = group["ScalingConfig"]["MaxSize"] * system_nodes.CPUS
+    most = group["ScalingConfig"]["MaxSize"] * permanent_nodes.CPUS
     others = sum(
         group.max_nodes * group.instance.vcpus
         for group in _configuration().capacity.nodegroups
