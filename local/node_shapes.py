@@ -9,12 +9,14 @@ from trainflow.models.instances import (
     INSTANCE_TYPE_LABEL,
     INSTANCE_TYPES,
     SYSTEM_INSTANCE,
-    SYSTEM_NODEGROUP,
     InstanceType,
     unknown_type,
 )
-from trainflow.models.kubernetes_names import TRAINING_NODES
+from trainflow.models.kubernetes_names import SMALL_JOB_NODES, TRAINING_NODES
 from trainflow.models.node_room import room_for_pods
+
+SMALL_JOBS_NODEGROUP = "small-jobs"
+"""Node group of the permanent nodes for small jobs."""
 
 
 class UnknownInstanceType(Exception):
@@ -64,7 +66,7 @@ def instance_shape(instance: InstanceType, *, nodegroup: str = "") -> NodeShape:
             **(instance.node_labels if nodegroup else {}),
             **_nodegroup_labels(nodegroup),
         },
-        taints=_taints(instance) if nodegroup else (),
+        taints=_taints(instance, nodegroup) if nodegroup else (),
     )
 
 
@@ -72,9 +74,11 @@ def _nodegroup_labels(nodegroup: str) -> dict[str, str]:
     """Labels as EKS and the deployed node groups give them."""
     if not nodegroup:
         return {}
-    return {"eks.amazonaws.com/nodegroup": nodegroup, **({} if nodegroup == SYSTEM_NODEGROUP else TRAINING_NODES)}
+    ours = SMALL_JOB_NODES if nodegroup == SMALL_JOBS_NODEGROUP else TRAINING_NODES
+    return {"eks.amazonaws.com/nodegroup": nodegroup, **ours}
 
 
-def _taints(instance: InstanceType) -> list[dict[str, str]]:
+def _taints(instance: InstanceType, nodegroup: str) -> list[dict[str, str]]:
     """Taints as the deployed node groups give them."""
-    return [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in instance.taints.items()]
+    taints = SMALL_JOB_NODES if nodegroup == SMALL_JOBS_NODEGROUP else instance.taints
+    return [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()]

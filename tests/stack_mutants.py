@@ -40,7 +40,8 @@ class Fault:
     """Test below tests/infrastructure/ that states the opposite."""
 
 
-_SYSTEM_NODES = "test_system_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_the_file_system"
+_SMALL_JOBS = "test_small_jobs_have_tainted_nodes_of_their_own_and_stay_off_those_of_controllers"
+_PERMANENT_NODES = "test_permanent_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_the_file_system"
 
 FAULTS = (
     Fault(
@@ -72,18 +73,32 @@ FAULTS = (
         test="test_capacity.py::test_nodes_stand_close_together_where_efa_gains_from_it_and_nothing_else_places_them",
     ),
     Fault(
-        what="a small pod takes the role of its system node from the instance metadata",
+        what="a small pod takes the role of its node from the instance metadata",
         module="cluster/permanent_nodes.py",
         before="http_put_response_hop_limit=METADATA_HOPS",
         after="http_put_response_hop_limit=2",
-        test=f"test_cluster.py::{_SYSTEM_NODES}",
+        test=f"test_cluster.py::{_PERMANENT_NODES}",
     ),
     Fault(
-        what="disks of system nodes are in the clear",
+        what="disks of permanent nodes are in the clear",
         module="cluster/permanent_nodes.py",
         before="encrypted=True",
         after="encrypted=False",
-        test=f"test_cluster.py::{_SYSTEM_NODES}",
+        test=f"test_cluster.py::{_PERMANENT_NODES}",
+    ),
+    Fault(
+        what="controllers may run beside programs of users",
+        module="cluster/permanent_nodes.py",
+        before="labels=SMALL_JOB_NODES, taints=SMALL_JOB_NODES",
+        after="labels=SMALL_JOB_NODES, taints={}",
+        test=f"test_cluster.py::{_SMALL_JOBS}",
+    ),
+    Fault(
+        what="programs of users may run beside controllers",
+        module="cluster/permanent_nodes.py",
+        before="labels=CONTROLLER_NODES",
+        after="labels={}",
+        test=f"test_cluster.py::{_SMALL_JOBS}",
     ),
     Fault(
         what="pods reach the services of their node",

@@ -23,10 +23,11 @@ from moto.sns.models import sns_backends
 from local.aws import quotas, triggers
 from local.aws.access import granted
 from local.aws.server import REGION, AwsServer
+from local.node_shapes import SMALL_JOBS_NODEGROUP
 from trainflow.models import compile_cache
 from trainflow.models.deployment_address import DeploymentAddress, parameter_name
 from trainflow.models.functions import EVENT_HANDLERS, LINK, LIVE, SLURM, TASKS, Function
-from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, SYSTEM_NODEGROUP, nodegroup_name
+from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, nodegroup_name
 from trainflow.models.run_table import KEY
 from trainflow.state_machines import definition_json
 
@@ -46,8 +47,8 @@ IDLE_MINUTES = 20
 MAX_NODES = 16
 """Nodes of each type that the twin will start on one machine."""
 
-SYSTEM_NODES = 1
-"""The value of `cluster.system_nodes` in the example configuration."""
+SMALL_JOB_NODES = 1
+"""The default of `cluster.small_job_nodes`. The twin has no system nodes: none of the software that they are for."""
 
 ZONE_ID = "usw2-az4"
 """The value of `network.zone_id` in the example configuration: the zone offers every trn1 type."""
@@ -76,10 +77,10 @@ def make_cluster(aws: AwsServer) -> None:
     _admit_creator(aws)
     _role(aws, "Pods", template="cluster.WorkloadPodRole")
     empty = {"minSize": 0, "desiredSize": 0, "maxSize": MAX_NODES}
-    always = {"minSize": SYSTEM_NODES, "desiredSize": SYSTEM_NODES, "maxSize": SYSTEM_NODES + 1}
+    always = {"minSize": SMALL_JOB_NODES, "desiredSize": SMALL_JOB_NODES, "maxSize": SMALL_JOB_NODES + 1}
     groups = {nodegroup_name(name): (name, empty) for name in INSTANCE_TYPES}
     backend = eks_backends[DEFAULT_ACCOUNT_ID][REGION]
-    for name, (instance_type, size) in {**groups, SYSTEM_NODEGROUP: (SYSTEM_INSTANCE.name, always)}.items():
+    for name, (instance_type, size) in {**groups, SMALL_JOBS_NODEGROUP: (SYSTEM_INSTANCE.name, always)}.items():
         # Without a request for each: there are ninety types, and a request takes 45 ms.
         backend.create_nodegroup(
             cluster_name=CLUSTER_NAME,
@@ -368,4 +369,4 @@ def desired_sizes() -> dict[str, tuple[str, int]]:
 
 def gang_nodes() -> int:
     """Number of nodes that runs have requested and not released; the permanent nodes do not count."""
-    return sum(size for name, (_, size) in desired_sizes().items() if name != SYSTEM_NODEGROUP)
+    return sum(size for name, (_, size) in desired_sizes().items() if name != SMALL_JOBS_NODEGROUP)

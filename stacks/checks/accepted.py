@@ -31,8 +31,8 @@ class Accepted:
 ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
         rule="nodes-off",
-        resource=r".*System.*",
-        reason="DNS, controllers and staging pods need nodes that are always there; they are two small ones.",
+        resource=r".*Nodegroup(System|SmallJobs).*",
+        reason="DNS, controllers and staging pods need nodes that are always there; they are a few small ones.",
     ),
 )
 """Accepted findings of this app."""

@@ -1,8 +1,12 @@
-"""The system nodes, which always run: for DNS, controllers, and pods that stage and publish."""
+"""The nodes that always run: system nodes for DNS and controllers, others for the runs' small jobs.
+
+A small job may be a program of anybody who may start a run. What breaks out of its container has the rights of its
+node, and with them those of the pods there: on a system node these make pods in every namespace.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_eks_v2 as eks
@@ -10,6 +14,8 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from stacks.capacity.launch_template import METADATA_HOPS
+from trainflow.configuration.deployment import Cluster
+from trainflow.models.kubernetes_names import CONTROLLER_NODES, SMALL_JOB_NODES
 
 INSTANCE_TYPES = ("t3a.large", "t3.large")
 """0.0752 and 0.0832 USD an hour (EC2 on-demand, us-west-2, November 2026). x86, because the images are. The second is
@@ -22,32 +28,46 @@ MEMORY_GIB = 8
 ROOT_GIB = 50
 
 
-def add_system_nodes(
+def add_permanent_nodes(
     cluster: eks.Cluster,
+    settings: Cluster,
     *,
-    count: int,
     subnet: ec2.ISubnet,
     role: iam.IRole,
     security_groups: Sequence[ec2.ISecurityGroup],
-) -> eks.Nodegroup:
-    """A managed node group of fixed size, in the zone of the file system.
+) -> list[eks.Nodegroup]:
+    """Managed node groups of fixed size, in the zone of the file system: of the system, and of small jobs if there are
+    any.
 
     In one zone, because pods that stage data would pay for traffic between two, and because nothing trains any more
     when the zone of the file system fails.
     """
     template = _launch_template(cluster, security_groups)
-    return cluster.add_nodegroup_capacity(
-        "System",
-        node_role=role,
-        ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
-        instance_types=[ec2.InstanceType(name) for name in INSTANCE_TYPES],
-        subnets=ec2.SubnetSelection(subnets=[subnet]),
-        launch_template_spec=eks.LaunchTemplateSpec(id=template.ref, version=template.attr_latest_version_number),
-        min_size=count,
-        desired_size=count,
-        max_size=count + 1,
-        enable_node_auto_repair=True,
-    )
+
+    def add(name: str, count: int, *, labels: Mapping[str, str], taints: Mapping[str, str]) -> eks.Nodegroup:
+        return cluster.add_nodegroup_capacity(
+            name,
+            node_role=role,
+            ami_type=eks.NodegroupAmiType.AL2023_X86_64_STANDARD,
+            instance_types=[ec2.InstanceType(each) for each in INSTANCE_TYPES],
+            subnets=ec2.SubnetSelection(subnets=[subnet]),
+            launch_template_spec=eks.LaunchTemplateSpec(id=template.ref, version=template.attr_latest_version_number),
+            labels=dict(labels) or None,
+            taints=[
+                eks.TaintSpec(effect=eks.TaintEffect.NO_SCHEDULE, key=key, value=value) for key, value in taints.items()
+            ],
+            min_size=count,
+            desired_size=count,
+            max_size=count + 1,
+            enable_node_auto_repair=True,
+        )
+
+    if not settings.small_job_nodes:
+        return [add("System", settings.system_nodes, labels={}, taints={})]
+    return [
+        add("System", settings.system_nodes, labels=CONTROLLER_NODES, taints={}),
+        add("SmallJobs", settings.small_job_nodes, labels=SMALL_JOB_NODES, taints=SMALL_JOB_NODES),
+    ]
 
 
 def _launch_template(scope: Construct, security_groups: Sequence[ec2.ISecurityGroup]) -> ec2.CfnLaunchTemplate:

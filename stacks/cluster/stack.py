@@ -1,4 +1,4 @@
-"""The EKS cluster: its control plane, the system nodes, and the software that runs need."""
+"""The EKS cluster: its control plane, the permanent nodes, and the software that runs need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stacks.cluster.addons import BEFORE_NODES, CONTAINER_LOGS, AddOns, on_nodes
 from stacks.cluster.charts import add_charts
 from stacks.cluster.cluster_reference import ClusterPlacement, ClusterReference, existing_cluster
 from stacks.cluster.kubectl import narrow_kubectl_provider
-from stacks.cluster.permanent_nodes import add_system_nodes
+from stacks.cluster.permanent_nodes import add_permanent_nodes
 from stacks.cluster.training_operator import operator_manifests
 from stacks.cluster.workload import Workload
 from stacks.shared.acknowledgements import Reason
@@ -66,7 +66,7 @@ class ClusterStack(cdk.Stack):
         self._admit_administrators()
         self.node_security_groups = self._node_security_groups(storage)
         self.node_role = self._make_node_role()
-        self.system_nodes = self._make_system_nodes()
+        self._permanent_nodes = self._make_permanent_nodes()
         ready = self._make_ready()
         self._install_controllers(after=ready)
         workload = Workload(
@@ -200,23 +200,25 @@ class ClusterStack(cdk.Stack):
         )
         return role
 
-    def _make_system_nodes(self) -> eks.Nodegroup:
-        nodes = add_system_nodes(
+    def _make_permanent_nodes(self) -> list[eks.Nodegroup]:
+        groups = add_permanent_nodes(
             self.cluster,
-            count=self._configuration.cluster.system_nodes,
+            self._configuration.cluster,
             subnet=self._network.training_subnet,
             role=self.node_role,
             security_groups=self.node_security_groups,
         )
-        nodes.node.add_dependency(AddOns(self, "NodeAddOns", cluster=self.cluster, add_ons=BEFORE_NODES))
-        return nodes
+        add_ons = AddOns(self, "NodeAddOns", cluster=self.cluster, add_ons=BEFORE_NODES)
+        for nodes in groups:
+            nodes.node.add_dependency(add_ons)
+        return groups
 
     def _make_ready(self) -> AddOns:
         """Install the add-ons that run on nodes. What is installed after them finds DNS and volumes, and is deleted
         before them."""
         pod_logs = self._configuration.cluster.pod_logs == "cloudwatch"
         add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=on_nodes(pod_logs=pod_logs))
-        add_ons.node.add_dependency(self.system_nodes)
+        add_ons.node.add_dependency(*self._permanent_nodes)
         return add_ons
 
     def _settle_custom_resources(self) -> None:

@@ -25,7 +25,7 @@ from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT, USER
 if TYPE_CHECKING:
     from stacks.storage.stack import SharedFileSystem, StorageStack
 
-SMALL_PODS_PER_SYSTEM_NODE = 10
+SMALL_PODS_PER_NODE = 10
 TRAINING_PODS_PER_NODE = 4
 """Training pods per node that the quota allows; runs of many small pods share a node, ours take whole nodes."""
 
@@ -52,18 +52,18 @@ def quota_manifest(configuration: Configuration) -> dict[str, Any]:
     Load balancers would be made outside of CloudFormation, and `cdk destroy` would leave them.
     """
     groups = [(group.instance, group.max_nodes) for group in configuration.capacity.nodegroups]
-    system = configuration.cluster.system_nodes
+    small = configuration.cluster.small_job_nodes or configuration.cluster.system_nodes
     nodes = sum(count for _, count in groups)
-    memory_gib = sum(kind.memory_gib * count for kind, count in groups) + system * permanent_nodes.MEMORY_GIB
+    memory_gib = sum(kind.memory_gib * count for kind, count in groups) + small * permanent_nodes.MEMORY_GIB
     hard = {
-        "requests.cpu": sum(kind.vcpus * count for kind, count in groups) + system * permanent_nodes.CPUS,
+        "requests.cpu": sum(kind.vcpus * count for kind, count in groups) + small * permanent_nodes.CPUS,
         "requests.memory": f"{memory_gib}Gi",
         f"requests.{NEURON_DEVICE}": sum(kind.neuron_devices * count for kind, count in groups),
         f"requests.{NEURON_CORE}": sum(kind.neuron_cores * count for kind, count in groups),
         f"requests.{GPU_DEVICE}": sum(kind.gpus * count for kind, count in groups),
         f"requests.{EFA_INTERFACE}": sum(kind.efa_interfaces * count for kind, count in groups),
         f"requests.{HUGE_PAGES}": f"{sum(kind.huge_pages_mib * count for kind, count in groups)}Mi",
-        "pods": nodes * TRAINING_PODS_PER_NODE + system * SMALL_PODS_PER_SYSTEM_NODE,
+        "pods": nodes * TRAINING_PODS_PER_NODE + small * SMALL_PODS_PER_NODE,
         "persistentvolumeclaims": 1,
         "services.loadbalancers": 0,
         "services.nodeports": 0,

@@ -20,11 +20,14 @@ from stacks.slurm.nodes import LOGIN, SHARED_FOLDER, NodeGroup, NodeProfile, cla
 from trainflow.configuration.deployment import Configuration
 from trainflow.configuration.nodes import Mode
 from trainflow.configuration.slurm import LoginNode, Pcs
-from trainflow.models.instances import SYSTEM_INSTANCE, SYSTEM_NODEGROUP, InstanceType
+from trainflow.models.instances import SYSTEM_INSTANCE, InstanceType
 
 if TYPE_CHECKING:
     from stacks.network.stack import NetworkStack
     from stacks.storage.stack import StorageStack
+
+SYSTEM_QUEUE = "system"
+"""Queue and nodes for staging and publishing."""
 
 
 class SlurmStack(cdk.Stack):
@@ -76,7 +79,7 @@ class SlurmStack(cdk.Stack):
 
     def _make_system_queue(self) -> None:
         self._make_queue(
-            SYSTEM_NODEGROUP,
+            SYSTEM_QUEUE,
             instance=SYSTEM_INSTANCE,
             instance_types=SYSTEM_INSTANCE_TYPES,
             max_nodes=self._settings.system_nodes,
@@ -165,7 +168,7 @@ class SlurmStack(cdk.Stack):
             key_secret_arn=self._controller.key_secret_arn,
             user=settings.user,
             claims=claims(settings.user),
-            system_queue=SYSTEM_NODEGROUP,
+            system_queue=SYSTEM_QUEUE,
             shared_folder=SHARED_FOLDER,
             environment=settings.environment,
             program_folder=settings.program_folder,

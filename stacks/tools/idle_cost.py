@@ -147,7 +147,7 @@ def _nodegroup(properties: Template, resources: Mapping[str, Template]) -> Itera
     disk = template["BlockDeviceMappings"][0]["Ebs"]
     usd = INSTANCE_USD_PER_HOUR[instance_type] + disk["VolumeSize"] * GP3_USD_PER_GIB_MONTH / HOURS_PER_MONTH
     for _ in range(always_up):
-        yield f"system node, {instance_type} with {disk['VolumeSize']} GiB of disk", usd
+        yield f"permanent node, {instance_type} with {disk['VolumeSize']} GiB of disk", usd
 
 
 def _login_node(properties: Template, resources: Mapping[str, Template]) -> Iterator[tuple[str, float]]:

@@ -72,7 +72,7 @@ def test_all_builds_are_counted_and_are_of_the_quotas_kind() -> None:
     assert {project["Environment"]["Type"] for project in projects} == {"LINUX_CONTAINER"}
 
 
-def test_the_add_ons_and_the_system_nodes_are_those_that_are_asked_about() -> None:
+def test_the_add_ons_and_the_permanent_nodes_are_those_that_are_asked_about() -> None:
     assert {add_on["AddonName"] for add_on in _resources("AWS::EKS::Addon")} == set(needs.ADD_ONS)
     assert needs.SYSTEM_INSTANCE_TYPES == permanent_nodes.INSTANCE_TYPES
     assert needs.CONTAINER_LOGS == addons.CONTAINER_LOGS
@@ -102,7 +102,7 @@ def test_every_image_that_the_templates_name_in_a_registry_is_looked_up() -> Non
     assert named <= {one.reference for one in _artifacts()}
 
 
-def test_system_nodes_count_with_one_more_while_they_are_replaced() -> None:
+def test_permanent_nodes_count_with_one_more_while_they_are_replaced() -> None:
     (group,) = [group for group in _resources("AWS::EKS::Nodegroup") if "InstanceTypes" in group]
     most = group["ScalingConfig"]["MaxSize"] * permanent_nodes.CPUS
     others = sum(
@@ -111,6 +111,9 @@ def test_system_nodes_count_with_one_more_while_they_are_replaced() -> None:
         if group.quota == "standard_on_demand"
     )
     assert needs.vcpus_wanted(_configuration())["standard_on_demand"][1] == others + most
+    cluster = _configuration().cluster.model_copy(update={"small_job_nodes": 2})
+    with_small_jobs = _configuration().model_copy(update={"cluster": cluster})
+    assert needs.vcpus_wanted(with_small_jobs)["standard_on_demand"][1] == others + most + 3 * permanent_nodes.CPUS
 
 
 def test_every_service_that_the_stacks_make_something_in_is_among_the_simulated_actions() -> None:

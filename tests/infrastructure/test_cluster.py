@@ -378,7 +378,7 @@ def test_nodes_offer_no_sessions_unless_the_configuration_says_so() -> None:
     assert not stack.node.find_child("NodeRole").node.try_find_child("DefaultPolicy")
 
 
-def test_system_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_the_file_system() -> None:
+def test_permanent_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_the_file_system() -> None:
     node = only("AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
     assert node["MetadataOptions"]["HttpTokens"] == "required"
     assert node["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
@@ -387,10 +387,32 @@ def test_system_nodes_ask_for_tokens_and_write_to_encrypted_disks_and_can_mount_
     assert "LustreClients" in json.dumps(node["SecurityGroupIds"])
 
 
-def test_there_are_as_many_system_nodes_as_configured_and_at_most_one_more_while_they_are_replaced() -> None:
-    count = configuration().cluster.system_nodes
-    sizes = only("AWS::EKS::Nodegroup")["ScalingConfig"]
-    assert sizes == {"MinSize": count, "DesiredSize": count, "MaxSize": count + 1}
+def node_groups(**cluster: Any) -> dict[str, Resource]:
+    """The permanent node groups by the value of their label; an empty text is the one without."""
+    stack = compose(cdk.App(context=CONTEXT), configuration(**cluster))
+    groups = Template.from_stack(stack).find_resources("AWS::EKS::Nodegroup").values()
+    return {each["Properties"].get("Labels", {}).get("trainflow/nodes", ""): each["Properties"] for each in groups}
+
+
+def test_small_jobs_have_tainted_nodes_of_their_own_and_stay_off_those_of_controllers() -> None:
+    assert Cluster().small_job_nodes == 1, "by default"
+    groups = node_groups(system_nodes=3, small_job_nodes=2)
+    assert {kind: group["ScalingConfig"] for kind, group in groups.items()} == {
+        kind: {"MinSize": count, "DesiredSize": count, "MaxSize": count + 1}
+        for kind, count in (("controllers", 3), ("small-jobs", 2))
+    }
+    taint = {"Key": "trainflow/nodes", "Value": "small-jobs", "Effect": "NO_SCHEDULE"}
+    assert {kind: group.get("Taints", []) for kind, group in groups.items()} == {
+        "controllers": [],
+        "small-jobs": [taint],
+    }
+
+
+def test_without_nodes_of_their_own_small_jobs_run_on_the_system_nodes() -> None:
+    """They stay off nodes with the label of controllers."""
+    groups = node_groups(small_job_nodes=0)
+    assert groups.keys() == {""}
+    assert groups[""].get("Taints", []) == []
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
@@ -490,9 +512,10 @@ def test_add_ons_go_with_the_cluster() -> None:
 
 def test_nodes_wait_for_their_network_and_pods_for_their_nodes() -> None:
     names = {properties["AddonName"]: name for name, properties in of_type("AWS::EKS::Addon").items()}
-    [nodes] = of_type("AWS::EKS::Nodegroup")
-    assert {names["vpc-cni"], names["kube-proxy"], names["eks-pod-identity-agent"]} <= needs(nodes)
-    assert nodes in needs(names["coredns"])
+    groups = of_type("AWS::EKS::Nodegroup")
+    for nodes in groups:
+        assert {names["vpc-cni"], names["kube-proxy"], names["eks-pod-identity-agent"]} <= needs(nodes)
+    assert groups.keys() <= needs(names["coredns"])
     assert names["eks-pod-identity-agent"] in needs(names["vpc-cni"])
 
 
@@ -500,9 +523,9 @@ def test_what_is_in_the_cluster_is_taken_back_while_there_are_nodes_and_a_driver
     driver = next(
         name for name, add_on in of_type("AWS::EKS::Addon").items() if add_on["AddonName"] == "aws-fsx-csi-driver"
     )
-    [nodes] = of_type("AWS::EKS::Nodegroup")
+    nodes = of_type("AWS::EKS::Nodegroup").keys()
     for name in of_type("Custom::AWSCDK-EKS-KubernetesResource") | of_type("Custom::AWSCDK-EKS-HelmChart"):
-        assert {driver, nodes} <= needs(name)
+        assert {driver, *nodes} <= needs(name)
 
 
 def test_the_kubectl_handler_keeps_its_rights_until_every_manifest_is_gone() -> None:

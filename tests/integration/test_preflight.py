@@ -15,11 +15,11 @@ from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
 from local.aws import deployment
+from local.node_shapes import SMALL_JOBS_NODEGROUP
 from local.node_times import node_times
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.waiting import wait_until
-from trainflow.models.instances import SYSTEM_NODEGROUP
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
 
@@ -167,7 +167,7 @@ def test_the_twin_runs_no_daemon_sets_but_those_that_only_say_who_advertises(api
         api.create(DAEMON_SETS, {**first, "metadata": {"name": "agent"}, "apiVersion": "apps/v1", "kind": "DaemonSet"})
 
 
-def system_node(api: ApiClient) -> Any:
+def permanent_node(api: ApiClient) -> Any:
     """The twin's one node while it runs nothing, which joins a moment after the twin has started."""
     wait_until(lambda: len(api.get("/api/v1/nodes")["items"]) == 1, seconds=30)
     [node] = api.get("/api/v1/nodes")["items"]
@@ -175,7 +175,7 @@ def system_node(api: ApiClient) -> Any:
 
 
 def test_a_silent_node_is_lost_in_the_twins_time_and_its_heartbeats_come_accordingly(api: ApiClient) -> None:
-    node = system_node(api)
+    node = permanent_node(api)
     lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node['metadata']['name']}"
     renewed = api.get(lease)["spec"]["renewTime"]
     wait_until(lambda: api.get(lease)["spec"]["renewTime"] != renewed, seconds=8)
@@ -188,7 +188,7 @@ def test_a_silent_node_is_lost_in_the_twins_time_and_its_heartbeats_come_accordi
 
 
 def test_small_pods_have_a_node_that_is_always_there(api: ApiClient) -> None:
-    labels = system_node(api)["metadata"]["labels"]
-    assert labels["eks.amazonaws.com/nodegroup"] == SYSTEM_NODEGROUP
+    labels = permanent_node(api)["metadata"]["labels"]
+    assert labels["eks.amazonaws.com/nodegroup"] == SMALL_JOBS_NODEGROUP
     assert labels["node.kubernetes.io/instance-type"] == "t3a.large"
-    assert deployment.desired_sizes()[SYSTEM_NODEGROUP] == ("t3a.large", deployment.SYSTEM_NODES)
+    assert deployment.desired_sizes()[SMALL_JOBS_NODEGROUP] == ("t3a.large", deployment.SMALL_JOB_NODES)

@@ -130,7 +130,10 @@ class Cluster(Section):
     administrators: tuple[Annotated[str, Field(pattern=ROLE_ARN)], ...] = ()
     """IAM roles or users that administer the cluster."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
-    """Nodes for the software that always runs: DNS, controllers, staging pods."""
+    """Nodes for the software that always runs: DNS and controllers."""
+    small_job_nodes: Annotated[int, Field(ge=0, le=10)] = 1
+    """Nodes that always run for pods that examine a run's image, stage data and publish. 0: these pods run on the
+    system nodes, and what breaks out of its container there has the rights of controllers (docs/security.md)."""
     ssm_access: bool = False
     """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
     private API server forwarded. Off: a node takes no commands from outside."""

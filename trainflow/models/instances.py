@@ -278,9 +278,6 @@ SYSTEM_INSTANCE = InstanceType(
 """Type of the permanent nodes. No run may ask for it, so no gang waits for the nodes that hold the small pods of all
 runs."""
 
-SYSTEM_NODEGROUP = "system"
-"""Node group of the permanent nodes."""
-
 
 def nodegroup_name(instance_type: str) -> str:
     """The managed node group that holds the nodes of an instance type; its name has no dots."""

@@ -26,8 +26,18 @@ ENDS_AT_LABEL = "trainflow/ends-at"
 """Label of nodes that EC2 terminates at a known time, such as those of a capacity block: seconds since the epoch,
 because a label takes no colons."""
 
-TRAINING_NODES = {"trainflow/nodes": "training"}
-"""Label of the nodes that are started for a run and released after it: permanent programs are not scheduled there."""
+NODES_LABEL = "trainflow/nodes"
+"""Label of the nodes of a deployment: what they are for. Nodes of a cluster that Trainflow did not make have none."""
+
+TRAINING_NODES = {NODES_LABEL: "training"}
+"""Nodes that are started for a run and released after it."""
+
+SMALL_JOB_NODES = {NODES_LABEL: "small-jobs"}
+"""Permanent nodes for probing, staging and publishing. They have a taint of the same key and value, which keeps
+everything else away."""
+
+CONTROLLER_NODES = {NODES_LABEL: "controllers"}
+"""Permanent nodes of the cluster's own software, in a deployment that has others for small jobs."""
 
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 """The kubelet's reasons of a container whose image it cannot pull."""

@@ -18,10 +18,13 @@ from trainflow.models.instances import (
 from trainflow.models.kubernetes_names import (
     ATTEMPT_LABEL,
     BACKEND_LABEL,
+    CONTROLLER_NODES,
     ELASTIC_LABEL,
     JOB_LABEL,
     MANAGED_BY,
+    NODES_LABEL,
     RUN_LABEL,
+    SMALL_JOB_NODES,
     SPEC_HASH_ANNOTATION,
     STAGE_LABEL,
     TRAINING_NODES,
@@ -121,7 +124,7 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
         **({"initContainers": [_helpers(job)]} if job.helpers_image else {}),
         "containers": [_container(job, container or job.ref.stage.value)],
         "volumes": _volumes(job),
-        **(_placement(job, job.instance) if job.instance else _off_training_nodes()),
+        **(_placement(job, job.instance) if job.instance else _small_job_placement()),
     }
 
 
@@ -149,14 +152,26 @@ def _away_from(nodes: Sequence[str]) -> dict[str, Any]:
     return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
 
 
-def _off_training_nodes() -> dict[str, Any]:
-    """Any node but those that are released when a run ends, and a small program of another run with them.
+def _small_job_placement() -> dict[str, Any]:
+    """The nodes for small jobs where there are any, and nodes without a label of ours.
 
-    No node has to carry a label for it: on a cluster that Trainflow did not make, none does.
+    Not training nodes, which are released when a run ends, and a small program of another run with them; nor nodes of
+    controllers, whose rights the program would have if it broke out of its container. No node has to carry a label for
+    it: on a cluster that Trainflow did not make, none does.
     """
-    others = [{"key": key, "operator": "NotIn", "values": [value]} for key, value in TRAINING_NODES.items()]
-    required = {"nodeSelectorTerms": [{"matchExpressions": others}]}
-    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+    elsewhere = {
+        "key": NODES_LABEL,
+        "operator": "NotIn",
+        "values": [TRAINING_NODES[NODES_LABEL], CONTROLLER_NODES[NODES_LABEL]],
+    }
+    required = {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}
+    return {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
+        "tolerations": [
+            {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
+            for key, value in SMALL_JOB_NODES.items()
+        ],
+    }
 
 
 def _volumes(job: Job) -> list[dict[str, Any]]:

@@ -308,14 +308,16 @@ def test_a_priority_reaches_the_pods(backend: BackendName) -> None:
 
 
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
-def test_small_pods_stay_off_training_nodes_and_ask_for_no_label(stage: Stage) -> None:
+def test_small_pods_stay_off_nodes_of_gangs_and_controllers_and_ask_for_no_label(stage: Stage) -> None:
     """A node of a cluster that Trainflow did not make has no label of its."""
     [pod] = pods(job("job", stage))
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     [term] = required["nodeSelectorTerms"]
-    assert term == {"matchExpressions": [{"key": "trainflow/nodes", "operator": "NotIn", "values": ["training"]}]}
+    [elsewhere] = term["matchExpressions"]
+    assert elsewhere == {"key": "trainflow/nodes", "operator": "NotIn", "values": ["training", "controllers"]}
     assert "nodeSelector" not in pod
-    assert "tolerations" not in pod, "training nodes are tainted as well"
+    [tolerated] = pod["tolerations"]
+    assert (tolerated["key"], tolerated["value"]) == ("trainflow/nodes", "small-jobs"), "training nodes are tainted too"
 
 
 @pytest.mark.parametrize("backend", [backend for backend in KUBERNETES_KINDS if backend != "pod"])

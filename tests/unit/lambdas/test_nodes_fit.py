@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.fakes.runs import run_of, spec_with
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.daemon_sets import DAEMON_SETS, on_node
 from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
-from trainflow.models.kubernetes_names import TRAINING_NODES
+from trainflow.models.kubernetes_names import CONTROLLER_NODES, NODES_LABEL, SMALL_JOB_NODES, TRAINING_NODES
 from trainflow.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
 from trainflow.models.run import Stage
 
@@ -82,11 +83,12 @@ def test_a_small_pod_of_each_of_two_runs_fits_the_only_system_node(stage: Stage)
     assert 2 * asked["memory"] <= room.memory_mib * 2**20
 
 
-def node(name: str, *, labels: Mapping[str, str]) -> dict[str, Any]:
+def node(name: str, *, labels: Mapping[str, str], taints: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     """A ready c7i.4xlarge, as the scheduler reads it."""
     shape = extended(instance_shape(INSTANCE_TYPES["c7i.4xlarge"]), labels=labels)
     metadata = node_object(NodeSpec(name=name, shape=shape))
-    return {**metadata, "spec": {}, "status": {"allocatable": shape.allocatable}}
+    listed = [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in taints.items()]
+    return {**metadata, "spec": {"taints": listed}, "status": {"allocatable": shape.allocatable}}
 
 
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
@@ -95,6 +97,19 @@ def test_small_pods_stay_off_nodes_that_are_released_and_need_no_label_on_others
     released, theirs = node("released", labels=TRAINING_NODES), node("theirs", labels={})
     assert place(small, [released], {}).node == ""
     assert place(small, [released, theirs], {}).node == "theirs"
+
+
+@pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
+def test_small_pods_have_nodes_of_their_own_away_from_controllers(stage: Stage) -> None:
+    (small,) = pods_of(KINDS["job"].render(job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
+    controllers = node("controllers", labels=CONTROLLER_NODES)
+    own = node("own", labels=SMALL_JOB_NODES, taints=SMALL_JOB_NODES)
+    other = node("other", labels={}, taints={NODES_LABEL: "another"})
+    assert place(small, [controllers, other], {}).node == ""
+    assert place(small, [controllers, other, own], {}).node == "own"
+    controller = {"metadata": {"name": "controller"}, "spec": {"containers": []}}
+    assert place(controller, [own], {}).node == ""
+    assert place(controller, [own, controllers], {}).node == "controllers"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from kubetwin.node.shape import NodeShape
 
-from local.node_shapes import UnknownInstanceType, instance_shape, instance_type_named
-from trainflow.models.instances import SYSTEM_NODEGROUP
+from local.node_shapes import SMALL_JOBS_NODEGROUP, UnknownInstanceType, instance_shape, instance_type_named
 
 CAPACITY = {
     "cpu": "128",
@@ -35,10 +34,14 @@ def test_a_node_of_a_training_node_group_is_labelled_and_tainted_as_deployed() -
     )
 
 
-def test_a_system_node_has_no_taint_and_no_label_of_training_nodes() -> None:
-    shape = instance_shape(instance_type_named("t3a.large"), nodegroup=SYSTEM_NODEGROUP)
-    labels = {"node.kubernetes.io/instance-type": "t3a.large", "eks.amazonaws.com/nodegroup": "system"}
-    assert (shape.labels, list(shape.taints)) == (labels, [])
+def test_a_node_for_small_jobs_is_labelled_and_tainted_as_deployed() -> None:
+    shape = instance_shape(instance_type_named("t3a.large"), nodegroup=SMALL_JOBS_NODEGROUP)
+    assert shape.labels == {
+        "node.kubernetes.io/instance-type": "t3a.large",
+        "eks.amazonaws.com/nodegroup": "small-jobs",
+        "trainflow/nodes": "small-jobs",
+    }
+    assert shape.taints == [{"key": "trainflow/nodes", "value": "small-jobs", "effect": "NoSchedule"}]
 
 
 def test_an_unknown_instance_type_is_answered_with_the_nearest_ones() -> None:

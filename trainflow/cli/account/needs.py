@@ -26,7 +26,7 @@ OLDEST_BOOTSTRAP = 6
 BOOTSTRAP_PARAMETER = f"/cdk-bootstrap/{BOOTSTRAP_QUALIFIER}/version"
 
 SYSTEM_INSTANCE_TYPES = ("t3a.large", "t3.large")
-"""Instance types of the system nodes; one of them has to be offered."""
+"""Instance types of the permanent nodes; one of them has to be offered."""
 
 ADD_ONS = (
     "amazon-cloudwatch-observability",
@@ -124,7 +124,7 @@ def node_types(configuration: Configuration) -> dict[str, str]:
 def vcpus_wanted(configuration: Configuration) -> dict[str, tuple[int, int]]:
     """vCPUs that one node of the largest type takes and that all groups at their largest take, by vCPU quota in use.
 
-    System nodes count as well: they are always there, and one more while they are replaced.
+    Permanent nodes count as well: they are always there, and one more of each kind while they are replaced.
     """
     largest: dict[str, int] = {}
     total: dict[str, int] = {}
@@ -137,7 +137,8 @@ def vcpus_wanted(configuration: Configuration) -> dict[str, tuple[int, int]]:
     for group in (*configuration.capacity.nodegroups, *configuration.queues):
         add(group.quota, group.instance.vcpus, group.max_nodes)
     if configuration.existing_cluster is None:
-        add("standard_on_demand", SYSTEM_INSTANCE.vcpus, configuration.cluster.system_nodes + 1)
+        for nodes in filter(None, (configuration.cluster.system_nodes, configuration.cluster.small_job_nodes)):
+            add("standard_on_demand", SYSTEM_INSTANCE.vcpus, nodes + 1)
     if configuration.pcs is not None:
         add("standard_on_demand", SYSTEM_INSTANCE.vcpus, configuration.pcs.system_nodes)
     return {quota: (largest[quota], total[quota]) for quota in total}

@@ -184,7 +184,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "instance types",
                 "fails",
-                "usw2-az4 offers neither t3a.large nor t3.large, the types of the system nodes",
+                "usw2-az4 offers neither t3a.large nor t3.large, the types of the permanent nodes",
             ),
         ),
         (

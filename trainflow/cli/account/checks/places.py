@@ -58,8 +58,8 @@ def offerings(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
     if not any(zone in facts.offered.get(name, frozenset()) for name in SYSTEM_INSTANCE_TYPES):
         yield fails(
             "instance types",
-            f"{zone} offers neither {' nor '.join(SYSTEM_INSTANCE_TYPES)}, the types of the system nodes",
-            why="Without system nodes there is no DNS, and the cluster stack rolls back.",
+            f"{zone} offers neither {' nor '.join(SYSTEM_INSTANCE_TYPES)}, the types of the permanent nodes",
+            why="Without these nodes there is no DNS, and the cluster stack rolls back.",
             fix="Change network.zone_id.",
         )
 
