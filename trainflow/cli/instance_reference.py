@@ -20,7 +20,7 @@ sources. To add a type, extend the patterns in `stacks/tools/instance_types.py` 
 | inf2 | the same | the same | the same | `inf_…` |
 | p4d to p6 | `AL2023_x86_64_NVIDIA` | `nvidia.com/gpu` | CUDA; for EFA also aws-ofi-nccl | `p_…` |
 | g5, g6, g6e | the same | the same | the same | `g_…` |
-| others | `AL2023_x86_64_STANDARD` | none | a CPU build | `standard_…` |
+| others | `AL2023_x86_64_STANDARD` | no device; taint `trainflow/nodes` | a CPU build | `standard_…` |
 
 Each quota has two fields, `…on_demand` and `…spot`; those of accelerated types are 0 unless a configuration says more.
 

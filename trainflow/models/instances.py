@@ -18,6 +18,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from trainflow.models.kubernetes_names import TRAINING_NODES
+
 NEURON_DEVICE = "aws.amazon.com/neuron"
 """Extended resource of the Neuron device plugin: one whole chip."""
 
@@ -150,17 +152,17 @@ class InstanceType:
 
     @property
     def taints(self) -> dict[str, str]:
-        """Keys and values of the taints (NoSchedule) that keep pods without a toleration off nodes with chips.
+        """Keys and values of the taints (NoSchedule) that keep other pods off the nodes of a run.
 
-        EFA needs no taint of its own: every type with EFA has chips.
+        Chips have the taint that the plug-ins of their devices tolerate. EFA needs none of its own: every type with EFA
+        has chips.
         """
-        return {self.accelerator.resource: "true"} if self.accelerator else {}
+        return {self.accelerator.resource: "true"} if self.accelerator else dict(TRAINING_NODES)
 
     @property
     def tolerated(self) -> tuple[str, ...]:
         """Keys of the taints that its nodes may have, from our node groups or others'."""
-        resource = self.accelerator.resource if self.accelerator else None
-        return tuple(key for key in self.devices if key in (resource, EFA_INTERFACE))
+        return (*self.taints, *(key for key in self.devices if key == EFA_INTERFACE))
 
     @property
     def max_processes(self) -> int:
