@@ -190,7 +190,7 @@ def require_hope(job: JobRef, pending_reason: str | None, *, waited: timedelta, 
 
 
 def _minutes(time: timedelta) -> str:
-    return f"{time / timedelta(minutes=1):.3g}"
+    return f"{round(time / timedelta(minutes=1), 1):g}"
 
 
 HANG_GRACE = timedelta(minutes=2)
