@@ -51,7 +51,7 @@ NOT_PROVEN_BEHIND_WALLS = (
     "Pods are processes of this machine here, with their user, root file system and mounts. This run does not show "
     f"whether their images work in a cluster ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
 )
-"""The same, of a run with `--walls`."""
+"""The same, where containers have walls."""
 
 
 class TwinRuns(DeployedRuns):
@@ -152,7 +152,7 @@ class TwinPlace:
         with _removed_unless_done(folder):
             if self._twin is None:
                 self._twin = self._started_twin(spec, image_root, folder=folder, faults=self._faults)
-                self._say_what_is_not_proven(spec)
+                self._say_what_is_not_proven(spec, self._twin)
                 if self._faults is not None:
                     self._faults_opened.enter_context(self._faults.opened(self._twin))
             elif spec.compute.backend_description.needs_slurm and self._twin.slurm is None:
@@ -265,9 +265,9 @@ class TwinPlace:
             raise PlaceUnavailable(str(error)) from None
         return twin
 
-    def _say_what_is_not_proven(self, spec: RunSpec) -> None:
+    def _say_what_is_not_proven(self, spec: RunSpec, twin: Twin) -> None:
         if not spec.compute.backend_description.needs_slurm:
-            self._options.say(NOT_PROVEN_BEHIND_WALLS if self._options.walls else NOT_PROVEN)
+            self._options.say(NOT_PROVEN_BEHIND_WALLS if twin.has_walls else NOT_PROVEN)
 
 
 @contextmanager

@@ -80,7 +80,7 @@ class Twin:
         no_op_seconds: float | None = None,
         slurm: SlurmSettings | None = None,
         without_capacity: Collection[str] = (),
-        walls: bool = False,
+        walls: bool | None = None,
         faults: FaultPlan = no_faults,
         throttled: RequestPlan = no_throttling,
     ) -> None:
@@ -101,7 +101,8 @@ class Twin:
             slurm: A Slurm cluster to start as well; None for a deployment without one.
             without_capacity: Instance types of which EC2 has none: their node groups get no nodes, and Auto Scaling
                 reports why.
-            walls: Whether pods run as their user, with their own root file system and mounts.
+            walls: Whether pods run as their user, with their own root file system and mounts. None: where the machine
+                allows it.
             faults: Invocations of functions that fail.
             throttled: Requests to S3 and DynamoDB that are throttled.
         """
@@ -117,7 +118,10 @@ class Twin:
         self._python = Path(sys.executable)
         self._known_images: Sequence[str] = ()
         self._without_capacity = frozenset(without_capacity)
-        self._deployed, self._no_op_seconds, self._walls = deployed, no_op_seconds, walls
+        self._deployed, self._no_op_seconds = deployed, no_op_seconds
+        self._wants_walls = bool(walls)
+        self.has_walls = (machine_has_walls() if walls is None else walls) and no_op_seconds is None
+        """Whether pods run as their user, with their own root file system and mounts."""
         # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
         scaled = no_op_seconds is None and kubeconfig is None
         self._node_times = node_times(time_scale) if scaled else NodeTimes()
@@ -210,7 +214,7 @@ class Twin:
             self._cluster = None
 
     def _start(self) -> None:
-        if self._walls and not machine_has_walls():
+        if self._wants_walls and not machine_has_walls():
             raise TwinError("--walls: this machine gives its users no namespaces; leave the option out.")
         for folder in (self.home / "s3", self._volumes, self.log_dir):
             folder.mkdir(parents=True, exist_ok=True)
@@ -331,7 +335,7 @@ class Twin:
             environment=self._job_environment(),
             known_images=self._known_images,
             no_op_seconds=self._no_op_seconds,
-            has_walls=self._walls,
+            has_walls=self.has_walls,
             hidden=(self.home,),
             heartbeat_seconds=self._node_times.heartbeat_seconds,
         )

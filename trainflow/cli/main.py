@@ -75,13 +75,14 @@ def run(
         typer.Option(metavar="FILE", help="A file of faults that the twin injects into the run."),
     ] = None,
     walls: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--walls",
-            help="In the twin, run pods as their user, with a root file system and mounts of their own. Needs a Linux "
-            "that gives its users namespaces.",
+            "--walls/--no-walls",
+            help="In the twin, run pods as their user, with a root file system and mounts of their own. Default: where "
+            "the machine allows it, a Linux that gives its users namespaces.",
+            show_default=False,
         ),
-    ] = False,
+    ] = None,
     override: Overrides = None,
     place: PlaceName = None,
     detach: Annotated[
@@ -107,8 +108,8 @@ def run(
         refuse("--faults: faults are injected in the twin only; give --local, too.")
     if faults is not None and not faults.is_file():
         refuse(f"--faults {faults}: there is no such file.")
-    if walls and not local:
-        refuse("--walls: pods of a deployment have walls in any case; leave it out, or give --local, too.")
+    if walls is not None and not local:
+        refuse("--walls, --no-walls: pods of a deployment have walls in any case; give --local, too, or leave it out.")
     try:
         require_time_scale(time_scale)
         if not local:
@@ -117,7 +118,8 @@ def run(
             from trainflow.cli.attended import run_attended, run_detached
 
             arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, faults, override or [])
-            arguments += [*([] if page else ["--no-page"]), *(["--walls"] if walls else [])]
+            arguments += [] if page else ["--no-page"]
+            arguments += [] if walls is None else ["--walls" if walls else "--no-walls"]
             status = run_detached(arguments, out=out) if detach else run_attended(arguments)
         else:
             from rich.console import Console

@@ -92,8 +92,9 @@ class PlaceOptions:
     is there, otherwise the folder that the place has for it."""
     faults: Path | None = None
     """File of the faults that runs are to meet, at a place that can inject them."""
-    walls: bool = False
-    """Whether pods run as their user, with their own root file system and mounts, at a place that can do without."""
+    walls: bool | None = None
+    """Whether pods run as their user, with their own root file system and mounts, at a place that can do without. None:
+    where the machine allows it."""
     spec_folder: Path | None = None
     """Folder of the spec's file; None for a spec without one."""
     busy: Callable[[str], AbstractContextManager[object]] = nullcontext
