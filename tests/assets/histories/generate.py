@@ -197,17 +197,25 @@ def prelude(run_id: str) -> Execution:
     """What every run begins with, until the training job is submitted."""
     run = Execution("trainflow-training", run_id, at=0.0, given=SPEC)
     run.task("ValidateRun", {"run": {"run_id": run_id}}, seconds=0.8)
-    for ready in (False, True):
-        run.task("EnsureCapacity", {"ready": ready}, seconds=0.5, throttled=int(ready))
-        run.state("AreNodesReady", "Choice")
-        if not ready:
-            run.state("WaitForNodes", "Wait", seconds=1.0)
+    for done in (False, True):
+        run.task("Preflight", {"done": done}, seconds=0.4)
+        run.state("IsPreflightDone", "Choice")
+        if not done:
+            run.state("WaitForPreflight", "Wait", seconds=0.5)
     run.state("NeedsDataset", "Choice")
     for finished in (False, False, True):
         run.task("StageData", {"finished": finished}, seconds=0.3)
         run.state("IsDataStaged", "Choice")
         if not finished:
-            run.state("WaitForStaging", "Wait", seconds=3.0)
+            run.state("WaitForStaging", "Wait", seconds=2.0)
+    run.state("NeedsCache", "Choice")
+    run.task("AcquireCache", {"granted": True}, seconds=0.2)
+    run.state("BeginToAskForNodes", "Pass")
+    for ready in (False, True):
+        run.task("EnsureCapacity", {"ready": ready}, seconds=0.5, throttled=int(ready))
+        run.state("AreNodesReady", "Choice")
+        if not ready:
+            run.state("WaitForNodes", "Wait", seconds=1.0)
     run.state("NeedsPrecompile", "Choice")
     run.task("SubmitPrecompile", {"job": {}}, seconds=0.4)
     return run
@@ -238,7 +246,7 @@ def succeeded() -> dict[str, Any]:
     run.state("RunSucceeded", "Succeed")
     run.add("ExecutionSucceeded", executionSucceededEventDetails={"output": "{}"})
     pods = [
-        pod(run_id, "stage", 0, start=6, end=10, said={"result": {"shards": 8, "samples": 4096}}),
+        pod(run_id, "stage", 0, start=3, end=7, said={"result": {"shards": 8, "samples": 4096}}),
         *(pod(run_id, "precompile", index, start=13, end=52) for index in (0, 1)),
         pod(run_id, "training", 0, start=57, end=124, said={"result": {"steps": 200, "last_loss": 6.3}}),
         pod(run_id, "training", 1, start=57, end=124),
@@ -271,7 +279,7 @@ def worker_failed() -> dict[str, Any]:
     run.state("DescribeFailure", "Pass")
     run.fail("WorkerFailed", cause)
     pods = [
-        pod(run_id, "stage", 0, start=6, end=7, said={"result": {"shards": 8}}),
+        pod(run_id, "stage", 0, start=3, end=4, said={"result": {"shards": 8}}),
         *(pod(run_id, "precompile", index, start=13, end=20) for index in (0, 1)),
         pod(run_id, "training", 0, start=25, end=51, exit_code=1),
         pod(run_id, "training", 1, start=25, end=49, exit_code=137),

@@ -33,7 +33,7 @@ def test_the_overhead_benchmark_compares_the_second_run_with_the_first() -> None
     assert result.seconds["first_run"]["wall"] == 140.0
     assert result.seconds["first_run"]["overhead"] == 18.794
     by_state = result.seconds["first_run"]["overhead_by_state"]
-    assert next(iter(by_state)) == "WatchTraining"
+    assert next(iter(by_state)) == "WatchPrecompile"
     assert sum(by_state.values()) == pytest.approx(18.794, abs=0.01)
     assert result.details["first_run"] == {"compile_cache": "miss", "steps": 200, "sequences_per_second": 118.6}
 

@@ -48,10 +48,13 @@ def test_each_state_is_printed_once_and_choices_are_not() -> None:
 
     assert states == [
         "ValidateRun",
-        "EnsureCapacity",
-        "WaitForNodes",
+        "Preflight",
+        "WaitForPreflight",
         "StageData",
         "WaitForStaging",
+        "AcquireCache",
+        "EnsureCapacity",
+        "WaitForNodes",
         "SubmitPrecompile",
         "WatchPrecompile",
         "CheckCompilation",

@@ -27,7 +27,7 @@ def test_the_record_of_a_succeeded_run() -> None:
     assert (record.status, record.error) == (RunStatus.SUCCEEDED, None)
     assert (record.started_at, record.ended_at) == (run.history.events[0]["timestamp"], run.end)
     assert record.spec["name"] == "demo"
-    assert [execution.events for execution in record.executions] == [116, 160, 363]
+    assert [execution.events for execution in record.executions] == [141, 160, 363]
     assert record.executions[0].state_machine == "trainflow-training"
     assert record.compile == Compilation(graphs=1, succeeded=1, failed=0, cache="miss")
     assert record.training == Training(

@@ -38,7 +38,7 @@ def test_a_loop_appears_as_several_visits() -> None:
     names = [visit.name for visit in visits(run.history)]
 
     assert names.count("StageData") == 3
-    assert names[:5] == ["ValidateRun", "EnsureCapacity", "AreNodesReady", "WaitForNodes", "EnsureCapacity"]
+    assert names[:5] == ["ValidateRun", "Preflight", "IsPreflightDone", "WaitForPreflight", "Preflight"]
     assert names[-1] == "RunSucceeded"
 
 
