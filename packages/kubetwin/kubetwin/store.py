@@ -9,7 +9,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from kubetwin.model.errors import Object
 
@@ -86,7 +86,7 @@ class Store:
         place = self._objects[key][metadata.get("namespace", "")]
         previous = place.get(metadata["name"])
         self.revision += 1
-        stored = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
+        stored: Object = _sharing({**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}, previous)
         place[metadata["name"]] = stored
         self._publish(Change(self.revision, "MODIFIED" if previous else "ADDED", key, stored, previous))
         return stored
@@ -159,6 +159,22 @@ class Store:
             index[label].discard(place)
             if not index[label]:
                 del index[label]
+
+
+def _sharing(new: Any, old: Any) -> Any:
+    """A value with all of its parts that another has, too, as the other's own: most changes of an object are small, and
+    many are kept."""
+    if type(new) is not type(old):
+        return new
+    if isinstance(new, dict):
+        shared: Any = {key: _sharing(value, old.get(key)) for key, value in new.items()}
+        same = len(new) == len(old) and all(key in old and shared[key] is old[key] for key in new)
+    elif isinstance(new, list):
+        shared = [_sharing(*pair) for pair in zip(new, old, strict=False)] + new[len(old) :]
+        same = len(new) == len(old) and all(a is b for a, b in zip(shared, old, strict=True))
+    else:
+        shared, same = new, new == old
+    return old if same else shared
 
 
 def _place(obj: Object) -> tuple[str, str]:
