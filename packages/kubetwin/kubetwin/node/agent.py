@@ -14,13 +14,14 @@ from typing import Any
 
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.node.cluster_reader import ClusterReader
+from kubetwin.node.container_slot import NodeTools
 from kubetwin.node.events import EventRecorder
 from kubetwin.node.kubelet_server import KubeletServer
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.memory import MemoryWatch
 from kubetwin.node.pod_watch import PodWatch
-from kubetwin.node.pod_worker import NodeTools, PodWorker, final_delete_options
+from kubetwin.node.pod_worker import PodWorker, final_delete_options
 from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
 from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.volumes import remove_all_but_logs
