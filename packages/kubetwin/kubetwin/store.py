@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 
 WINDOW = 8192
 """Most changes kept for each resource; a watch that starts before them is answered 410."""
@@ -116,12 +117,12 @@ class Store:
         Raises:
             TooOld: If the changes since then are no longer remembered.
         """
-        found = {_place(obj): obj for obj in self.objects(key)}
+        found = {namespaced_name(obj): obj for obj in self.objects(key)}
         for change in reversed(self.changes_since(key, revision)):
             if change.previous is None:
-                found.pop(_place(change.object), None)
+                found.pop(namespaced_name(change.object), None)
             else:
-                found[_place(change.object)] = change.previous
+                found[namespaced_name(change.object)] = change.previous
         return [obj for _, obj in sorted(found.items())]
 
     def forget_old_changes(self, now: float) -> None:
@@ -175,10 +176,6 @@ def _sharing(new: Any, old: Any) -> Any:
     else:
         shared, same = new, new == old
     return old if same else shared
-
-
-def _place(obj: Object) -> tuple[str, str]:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
 def _labels(obj: Object | None) -> set[Label]:
