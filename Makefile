@@ -6,6 +6,7 @@ NODE_TOOLS := node_modules/.installed
 CHECKOV := .venv-checkov/.installed
 XLA := .venv-xla/.installed
 TRACKING := .venv-tracking/.installed
+TORCHX := .venv-torchx/.installed
 CONFIG ?= example
 # On Linux the public index has PyTorch with CUDA alone, gigabytes that a machine without a GPU never uses. pip prefers
 # the build of this index, and goes on without it where it cannot be reached. `make TORCH_INDEX= …` leaves it out.
@@ -15,7 +16,7 @@ TORCH_INDEX ?= $(if $(NVIDIA),,$(if $(LINUX),https://download.pytorch.org/whl/cp
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 # Every package has to have one of the hashes that its requirements file names. The files are complete.
 PIP_CHECKED = $(PIP_INSTALL) --no-deps --require-hashes
-HASHED := requirements.txt $(addprefix requirements/tools/,checkov.txt tracking.txt xla.txt) $(addprefix trainer/images/,cpu.txt tools.txt)
+HASHED := requirements.txt $(addprefix requirements/tools/,checkov.txt torchx.txt tracking.txt xla.txt) $(addprefix trainer/images/,cpu.txt tools.txt)
 # Packages of another Python are not for this one, and our code is compiled once: the tests start thousands of processes.
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 # Node comes with the virtual environment, whatever the machine has.
@@ -83,7 +84,7 @@ unit: $(INSTALLED) ## The fast tests, in about a minute
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
 	$(BIN)/pytest -q $(THREE_WORKERS) --ignore $(PROGRAMS) -m "not slow and not index"
 
-test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) ## The slow proofs, and the trainer's programs on the newest PyTorch
+test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's programs on the newest PyTorch
 	$(BIN)/pytest -q --timeout 3600 -m slow
 	$(BIN)/pytest -q --timeout 3600 -m "not slow" $(PROGRAMS)
 
@@ -104,6 +105,7 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks trainer --out benchmarks/results/trainer.json
 	$(BIN)/python -m benchmarks scaling --out benchmarks/results/scaling.json
 	$(BIN)/python -m benchmarks scale --out benchmarks/results/scale.json
+	$(BIN)/python -m benchmarks memory --out benchmarks/results/memory.json
 	$(BIN)/python -m benchmarks cli --out benchmarks/results/cli.json
 	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
 	$(BIN)/python -m benchmarks faults --out benchmarks/results/faults.json
@@ -157,7 +159,7 @@ format: $(INSTALLED) ## Format the code
 	$(BIN)/ruff format .
 
 clean: ## Remove what was installed and what runs left behind (out/ stays)
-	rm -rf .venv .venv-checkov .venv-xla .venv-tracking node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-checkov .venv-xla .venv-tracking .venv-torchx node_modules cdk.out .trainflow *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(INSTALLED): requirements.txt pyproject.toml packages/checkout/pyproject.toml packages/kubetwin/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Trainflow needs Python 3.11 or newer; name one: make PYTHON=python3.12 ...")'
@@ -182,6 +184,11 @@ $(XLA): requirements/tools/xla.txt
 $(TRACKING): requirements/tools/tracking.txt
 	$(PYTHON) -m venv .venv-tracking
 	.venv-tracking/bin/python $(PIP_CHECKED) -r $<
+	@touch $@
+
+$(TORCHX): requirements/tools/torchx.txt
+	$(PYTHON) -m venv .venv-torchx
+	.venv-torchx/bin/python $(PIP_CHECKED) -r $<
 	@touch $@
 
 $(NODE_TOOLS): package-lock.json $(INSTALLED)

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import cli, failures, faults, judging, overhead, page, rehearsal, scale, scaling, staging, trainer
+from benchmarks import (
+    cli,
+    failures,
+    faults,
+    judging,
+    memory,
+    overhead,
+    page,
+    rehearsal,
+    scale,
+    scaling,
+    staging,
+    trainer,
+)
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
@@ -12,6 +25,7 @@ BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "failures": failures.run,
     "faults": faults.run,
     "judging": judging.run,
+    "memory": memory.run,
     "overhead": overhead.run,
     "page": page.run,
     "rehearsal": rehearsal.run,

@@ -12,11 +12,8 @@ search it. Here that is done by one process that keeps its connection, where the
 from __future__ import annotations
 
 import json
-import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +30,7 @@ from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from kubetwin.node.shape import write_shape
 
+from benchmarks.kubetwin_process import kubetwin_process, next_line
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from local.aws import deployment
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
@@ -320,8 +318,8 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
     kubeconfig, log = folder / f"{name}.kubeconfig", folder / "log" / f"{name}.log"
     serve = ("--nodes", "0", "--kubeconfig", str(kubeconfig), "--sts-endpoint", aws.endpoint, "--cluster-name", name)
     access_key = ":".join(aws.owner_credentials.values())
-    with _process(log, *serve, environment={"KUBETWIN_AWS_ACCESS_KEY": access_key}) as server:
-        endpoint = json.loads(_line(server, log))["endpoint"]
+    with kubetwin_process(log, *serve, environment={"KUBETWIN_AWS_ACCESS_KEY": access_key}) as server:
+        endpoint = json.loads(next_line(server, log))["endpoint"]
         authority = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"]
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=authority, cluster_name=name)
         run = _run_of(size)
@@ -335,8 +333,8 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
         shape = folder / f"{name}.shape.json"
         write_shape(shape, instance_shape(instance_type_named(instance), nodegroup=nodegroup_name(instance)))
         no_op = ("node", "--kubeconfig", str(kubeconfig), "--no-op", "86400", "--pods-dir", str(pods_dir), *names)
-        with _process(log, *no_op, "--no-op-log", "local.no_op_logs:log_lines", "--shape", str(shape)) as nodes:
-            _line(nodes, log)
+        with kubetwin_process(log, *no_op, "--no-op-log", "local.no_op_logs:log_lines", "--shape", str(shape)) as nodes:
+            next_line(nodes, log)
             yield Gang(name, kubeconfig, runtime, log, pods_dir, run, {**environment_of(aws), **credentials})
 
 
@@ -378,40 +376,3 @@ def _run_of(size: int) -> Run:
         started_at=datetime.now(UTC),
         spec=parse_run_spec(spec),
     )
-
-
-@contextmanager
-def _process(
-    log: Path, *arguments: str, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of the twin's Kubernetes side, which ends when its standard input is closed."""
-    command = [sys.executable, "-m", "kubetwin", *arguments, "--until-stdin-closes"]
-    with log.open("ab") as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
-        )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield process
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
-
-
-def _line(process: subprocess.Popen[bytes], log: Path) -> bytes:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise BenchmarkFailed(f"A part of the cluster did not start: {log.read_text()[-500:]}")
-    return line

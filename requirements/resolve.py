@@ -55,6 +55,12 @@ COMPILED = (
         annotations=False,
     ),
     Compiled(
+        "requirements/tools/torchx.txt",
+        _folder("tools/torchx"),
+        title="# requirements/tools/torchx.in with everything it needs; `make lock` compiles it.\n",
+        annotations=False,
+    ),
+    Compiled(
         "trainer/images/cpu.txt",
         _folder("trainer"),
         constraints="requirements.txt",

@@ -78,7 +78,7 @@ def test_every_installation_from_a_requirements_file_asks_for_hashes() -> None:
     installs = [
         line for line in lines if re.search(r"(PIP_INSTALL\)|PIP_CHECKED\)|pip install).* (-r|--requirement) ", line)
     ]
-    assert len(installs) == 9
+    assert len(installs) == 10
     unchecked = [line for line in installs if not re.search(r"PIP_CHECKED|--require-hashes", line)]
     assert [line for line in unchecked if "torch.txt" not in line] == []
     assert "PIP_CHECKED = $(PIP_INSTALL) --no-deps --require-hashes" in lines

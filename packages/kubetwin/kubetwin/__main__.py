@@ -14,15 +14,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 if TYPE_CHECKING:
+    from kubetwin.node.launching import RuntimeSettings
     from kubetwin.node.no_op import LogLines
-    from kubetwin.node.registration import NodeSpec
     from kubetwin.node.shape import NodeShape
     from kubetwin.server import ApiServer
     from kubetwin.state.cluster import NodeTimes
@@ -137,8 +136,7 @@ def cluster(
         return
     from kubetwin.state.cluster import NodeTimes
 
-    variables = _variables(env, env_file)
-    options = _node_options(shape, label, [], variables, image_root, image, known_image, walls, hide, heartbeat_seconds)
+    node_shape = _node_shape(shape, label, [])
     if nodes and node_grace_seconds <= heartbeat_seconds:
         raise BadArgument(
             f"--node-grace-seconds {node_grace_seconds:g}: a heartbeat comes every {heartbeat_seconds:g} s; give more, "
@@ -147,11 +145,13 @@ def cluster(
     names = [f"local-{number}" for number in range(nodes)]
     stop = _stop_signal(until_stdin_closes)
     with contextlib.ExitStack() as stack:
-        folder = state or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kubetwin-")))
+        folder = state or Path(stack.enter_context(_temporary_folder("kubetwin-")))
+        variables = _variables(env, env_file)
+        settings = _settings(folder / "pods", node_shape, variables, image_root, image, known_image, walls, hide)
         times = NodeTimes(grace_seconds=node_grace_seconds, toleration_seconds=default_toleration_seconds)
         server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name, access_key, times))
         file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
-        stack.enter_context(_nodes(names, file, options, folder / "pods"))
+        stack.enter_context(_nodes(names, file, node_shape, settings, heartbeat_seconds))
         _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
         stop.wait()
 
@@ -196,17 +196,16 @@ def node(
         raise BadArgument("--no-op-log needs --no-op: pods that run their programs print what these print")
     if len(set(names)) < len(names):
         raise BadArgument(f"--name: {', '.join(names)}: every node needs a name of its own")
-    variables = _variables(env, env_file)
-    options = _node_options(
-        shape, label, taint, variables, image_root, image, known_image, walls, hide, heartbeat_seconds
-    )
-    stop = _stop_signal(until_stdin_closes)
-    if no_op is None:
-        nodes = _nodes(names, kubeconfig, options, pods_dir)
-    else:
-        log_lines = _log_lines(no_op_log)
-        nodes = _no_ops(names, kubeconfig, options, pods_dir, run_seconds=no_op, log_lines=log_lines)
-    with nodes:
+    node_shape, variables = _node_shape(shape, label, taint), _variables(env, env_file)
+    with contextlib.ExitStack() as stack:
+        folder = pods_dir or Path(stack.enter_context(_temporary_folder("kubetwin-pods-")))
+        settings = _settings(folder, node_shape, variables, image_root, image, known_image, walls, hide)
+        stop = _stop_signal(until_stdin_closes)
+        if no_op is None:
+            nodes = _nodes(names, kubeconfig, node_shape, settings, heartbeat_seconds)
+        else:
+            nodes = _no_ops(names, kubeconfig, node_shape, folder, run_seconds=no_op, log_lines=_log_lines(no_op_log))
+        stack.enter_context(nodes)
         for ready in names:
             _announce({"node": ready})
         stop.wait()
@@ -289,39 +288,35 @@ def _write_kubeconfig(path: Path, server: ApiServer) -> Path:
     return path.resolve()
 
 
-@dataclass(frozen=True, kw_only=True)
-class _NodeOptions:
-    """Options of the command line about nodes, checked before the first node starts."""
-
-    shape: NodeShape
-    environment: dict[str, str]
-    image_root: Path | None
-    image_roots: dict[str, Path]
-    known_images: list[str]
-    has_walls: bool
-    hidden: list[Path]
-    heartbeat_seconds: float
-
-    def node_named(self, name: str) -> NodeSpec:
-        """One of the nodes."""
-        from kubetwin.node.registration import NodeSpec
-
-        return NodeSpec(name=name, shape=self.shape)
+def _temporary_folder(prefix: str) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
 
 
-def _node_options(
-    shape_file: Path | None,
-    labels: list[str],
-    taints: list[str],
+def _node_shape(file: Path | None, labels: list[str], taints: list[str]) -> NodeShape:
+    from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
+
+    try:
+        shape = this_machine() if file is None else read_shape(file)
+    except ShapeError as error:
+        raise BadArgument(f"--shape {error}") from error
+    try:
+        more_taints = [parse_taint(text) for text in taints]
+    except ShapeError as error:
+        raise BadArgument(f"--taint: {error}") from error
+    return extended(shape, labels=_pairs("--label", labels), taints=more_taints)
+
+
+def _settings(
+    pods_dir: Path,
+    shape: NodeShape,
     variables: dict[str, str],
     image_root: Path | None,
     images: list[str],
     known_images: list[str],
     walls: bool,
     hide: list[Path],
-    heartbeat_seconds: float,
-) -> _NodeOptions:
-    from kubetwin.node.shape import ShapeError, extended, parse_taint, read_shape, this_machine
+) -> RuntimeSettings:
+    from kubetwin.node.launching import RuntimeSettings
 
     if image_root is not None and not image_root.is_dir():
         raise BadArgument(f"--image-root {image_root}: there is no such folder")
@@ -336,52 +331,35 @@ def _node_options(
             raise BadArgument("--walls: this machine gives its users no namespaces; leave the option out")
     elif hide:
         raise BadArgument("--hide needs --walls: otherwise containers see what their user sees")
-    try:
-        shape = this_machine() if shape_file is None else read_shape(shape_file)
-    except ShapeError as error:
-        raise BadArgument(f"--shape {error}") from error
-    try:
-        more_taints = [parse_taint(text) for text in taints]
-    except ShapeError as error:
-        raise BadArgument(f"--taint: {error}") from error
-    return _NodeOptions(
-        shape=extended(shape, labels=_pairs("--label", labels), taints=more_taints),
+    return RuntimeSettings(
+        pods_dir=pods_dir.resolve(),
+        image_root=image_root.absolute() if image_root else None,
+        image_roots={image: folder.absolute() for image, folder in image_roots.items()},
+        known_images=frozenset(known_images) or None,
         environment=variables,
-        image_root=image_root,
-        image_roots=image_roots,
-        known_images=known_images,
+        allocatable=shape.allocatable,
         has_walls=walls,
-        hidden=hide,
-        heartbeat_seconds=heartbeat_seconds,
+        hidden=tuple(folder.resolve() for folder in hide),
     )
 
 
 @contextlib.contextmanager
-def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: Path | None) -> Iterator[None]:
+def _nodes(
+    names: list[str], kubeconfig: Path, shape: NodeShape, settings: RuntimeSettings, heartbeat_seconds: float
+) -> Iterator[None]:
     """Run nodes; they are Ready inside the block."""
     from kubetwin.client import ApiClient
     from kubetwin.kubeconfig import load_connection
     from kubetwin.node.agent import ProcessNode
     from kubetwin.node.fleet import running
-
-    def node_named(name: str) -> ProcessNode:
-        spec = options.node_named(name)
-        return ProcessNode(
-            api,
-            spec,
-            pods_dir=pods_dir,
-            image_root=options.image_root,
-            image_roots=options.image_roots,
-            known_images=options.known_images,
-            environment=options.environment,
-            has_walls=options.has_walls,
-            hidden=options.hidden,
-            heartbeat_seconds=options.heartbeat_seconds,
-        )
+    from kubetwin.node.registration import NodeSpec
 
     with contextlib.closing(ApiClient(load_connection(kubeconfig))) as api:
         try:
-            nodes = [node_named(name) for name in names]
+            nodes = [
+                ProcessNode(api, NodeSpec(name=name, shape=shape), settings, heartbeat_seconds=heartbeat_seconds)
+                for name in names
+            ]
         except OSError as error:
             raise BadArgument(f"{error.filename}: the folder for pods cannot be made: {error.strerror}") from error
         with running(nodes):
@@ -392,8 +370,8 @@ def _nodes(names: list[str], kubeconfig: Path, options: _NodeOptions, pods_dir: 
 def _no_ops(
     names: list[str],
     kubeconfig: Path,
-    options: _NodeOptions,
-    pods_dir: Path | None,
+    shape: NodeShape,
+    pods_dir: Path,
     *,
     run_seconds: float,
     log_lines: LogLines,
@@ -402,10 +380,11 @@ def _no_ops(
     from kubetwin.client import ApiClient
     from kubetwin.kubeconfig import load_connection
     from kubetwin.node.no_op import NoOpNodes
+    from kubetwin.node.registration import NodeSpec
 
     with contextlib.closing(ApiClient(load_connection(kubeconfig))) as api:
-        specs = [options.node_named(name) for name in names]
-        nodes = NoOpNodes(api, specs, run_seconds=run_seconds, pods_dir=pods_dir, log_lines=log_lines)
+        specs = [NodeSpec(name=name, shape=shape) for name in names]
+        nodes = NoOpNodes(api, specs, pods_dir, run_seconds=run_seconds, log_lines=log_lines)
         nodes.start()
         try:
             yield

@@ -23,7 +23,6 @@ _MAX_IDLE = 32
 """Number of idle connections that are kept: as many as pods may report at the same time."""
 
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
-MERGE = "application/merge-patch+json"
 
 
 class RequestRefused(Exception):

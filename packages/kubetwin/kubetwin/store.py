@@ -9,9 +9,10 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 
 WINDOW = 8192
 """Most changes kept for each resource; a watch that starts before them is answered 410."""
@@ -86,7 +87,7 @@ class Store:
         place = self._objects[key][metadata.get("namespace", "")]
         previous = place.get(metadata["name"])
         self.revision += 1
-        stored = {**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}
+        stored: Object = _sharing({**obj, "metadata": {**metadata, "resourceVersion": str(self.revision)}}, previous)
         place[metadata["name"]] = stored
         self._publish(Change(self.revision, "MODIFIED" if previous else "ADDED", key, stored, previous))
         return stored
@@ -116,12 +117,12 @@ class Store:
         Raises:
             TooOld: If the changes since then are no longer remembered.
         """
-        found = {_place(obj): obj for obj in self.objects(key)}
+        found = {namespaced_name(obj): obj for obj in self.objects(key)}
         for change in reversed(self.changes_since(key, revision)):
             if change.previous is None:
-                found.pop(_place(change.object), None)
+                found.pop(namespaced_name(change.object), None)
             else:
-                found[_place(change.object)] = change.previous
+                found[namespaced_name(change.object)] = change.previous
         return [obj for _, obj in sorted(found.items())]
 
     def forget_old_changes(self, now: float) -> None:
@@ -161,8 +162,20 @@ class Store:
                 del index[label]
 
 
-def _place(obj: Object) -> tuple[str, str]:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+def _sharing(new: Any, old: Any) -> Any:
+    """A value with all of its parts that another has, too, as the other's own: most changes of an object are small, and
+    many are kept."""
+    if type(new) is not type(old):
+        return new
+    if isinstance(new, dict):
+        shared: Any = {key: _sharing(value, old.get(key)) for key, value in new.items()}
+        same = len(new) == len(old) and all(key in old and shared[key] is old[key] for key in new)
+    elif isinstance(new, list):
+        shared = [_sharing(*pair) for pair in zip(new, old, strict=False)] + new[len(old) :]
+        same = len(new) == len(old) and all(a is b for a, b in zip(shared, old, strict=True))
+    else:
+        shared, same = new, new == old
+    return old if same else shared
 
 
 def _labels(obj: Object | None) -> set[Label]:

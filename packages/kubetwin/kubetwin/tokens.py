@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import json
 import secrets
 import time
 import uuid
 from collections.abc import Callable
 
+import jwt
+
 from kubetwin.authentication import AUTHENTICATED, User
 from kubetwin.model.errors import Object
 
 AUDIENCE = "https://kubernetes.default.svc"
-_HEADER = {"alg": "HS256", "typ": "JWT"}
+_ALGORITHM = "HS256"
 
 FindAccount = Callable[[str, str], Object | None]
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 class ServiceAccountTokens:
@@ -53,23 +43,17 @@ class ServiceAccountTokens:
             "jti": str(uuid.uuid4()),
             "kubernetes.io": identity,
         }
-        signed = ".".join(_encode(json.dumps(part, separators=(",", ":")).encode()) for part in (_HEADER, claims))
-        return f"{signed}.{self._signature(signed)}"
+        return jwt.encode(claims, self._key, _ALGORITHM)
 
     def authenticate(self, token: str) -> User | None:
-        signed, _, signature = token.rpartition(".")
-        if signed.count(".") != 1 or not hmac.compare_digest(signature, self._signature(signed)):
+        try:
+            claims = jwt.decode(token, self._key, [_ALGORITHM], audience=AUDIENCE, issuer=AUDIENCE)
+        except jwt.InvalidTokenError:
             return None
-        claims = json.loads(_decode(signed.split(".")[1]))
         identity = claims["kubernetes.io"]
         account = self._find_account(identity["namespace"], identity["serviceaccount"]["name"])
-        if claims["exp"] < time.time() or AUDIENCE not in claims["aud"] or account is None:
-            return None
-        if account["metadata"]["uid"] != identity["serviceaccount"]["uid"]:
+        if account is None or account["metadata"]["uid"] != identity["serviceaccount"]["uid"]:
             return None
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{identity['namespace']}", AUTHENTICATED)
         extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
         return User(claims["sub"], groups, identity["serviceaccount"]["uid"], extra)
-
-    def _signature(self, signed: str) -> str:
-        return _encode(hmac.new(self._key, signed.encode(), hashlib.sha256).digest())

@@ -8,7 +8,7 @@ from dataclasses import replace
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from kubetwin.api.authorization import Authorizer
@@ -36,6 +36,7 @@ from kubetwin.state.cluster import Cluster
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
+PIECE_BYTES = 256 * 1024
 _VIEWS = ("", "status")
 """Subresources on which the ordinary verbs work."""
 
@@ -76,7 +77,7 @@ class Application:
             response = error_response(error)
         except PageNotFound:
             response = page_not_found()
-        await response(scope, receive, send)
+        await response(scope, receive, in_pieces(send))
 
     async def _stream(self, client: WebSocket) -> None:
         """A request that asks to become a WebSocket: a command in a pod, or its ports."""
@@ -225,6 +226,19 @@ class Application:
         if found is None:
             raise errors.no_such_resource()
         return respond(found)
+
+
+def in_pieces(send: Send) -> Send:
+    """Send long bodies piece by piece: what a connection encrypts at once, it keeps room for until it is closed."""
+
+    async def send_pieces(message: Message) -> None:
+        body = message.get("body", b"")
+        last = max(len(body) - 1, 0) // PIECE_BYTES * PIECE_BYTES
+        for start in range(0, last, PIECE_BYTES):
+            await send({**message, "body": body[start : start + PIECE_BYTES], "more_body": True})
+        await send({**message, "body": body[last:]} if last else message)
+
+    return send_pieces
 
 
 async def _body(request: Request) -> bytes:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from kubetwin.api.bodies import NotJson, parse_json
 from kubetwin.api.requests import ListOptions, RequestInfo
 from kubetwin.model.errors import ApiError, Object, bad_request
+from kubetwin.model.names import namespaced_name
 from kubetwin.model.selectors import (
     BadSelector,
     FieldSelector,
     LabelSelector,
-    field_value,
     parse_field_selector,
     parse_label_selector,
 )
@@ -86,11 +86,11 @@ def page(objects: list[Object], options: ListOptions, revision: int) -> Page:
     """
     if options.continue_token:
         start = decode_token(options.continue_token).start
-        objects = [obj for obj in objects if _place(obj) > start]
+        objects = [obj for obj in objects if namespaced_name(obj) > start]
     if not options.limit or len(objects) <= options.limit:
         return Page(objects)
     items = objects[: options.limit]
-    return Page(items, encode_token(revision, _place(items[-1])), len(objects) - len(items))
+    return Page(items, encode_token(revision, namespaced_name(items[-1])), len(objects) - len(items))
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,6 @@ class ContinueToken:
 def encode_token(revision: int, start: tuple[str, str]) -> str:
     token = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": "/".join(start)})
     return base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
-
-
-def _place(obj: Object) -> tuple[str, str]:
-    return field_value(obj, "metadata.namespace"), obj["metadata"]["name"]
 
 
 def decode_token(token: str) -> ContinueToken:

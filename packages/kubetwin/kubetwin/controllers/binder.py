@@ -5,8 +5,9 @@ from __future__ import annotations
 from kubetwin.controllers.events import EventRecorder
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 from kubetwin.model.quantity import parse_quantity
-from kubetwin.resources.claims import PROTECTION
+from kubetwin.resources.claims import PROTECTION, requested_storage
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import keep_in_list
 from kubetwin.store import Change
@@ -24,12 +25,8 @@ def suits(claim: Object, volume: Object) -> bool:
     return (
         (wanted.get("storageClassName") or "") == (offered.get("storageClassName") or "")
         and set(wanted.get("accessModes") or []) <= set(offered.get("accessModes") or [])
-        and parse_quantity(offered["capacity"].get("storage", 0)) >= parse_quantity(_asked(claim))
+        and parse_quantity(offered["capacity"].get("storage", 0)) >= requested_storage(claim)
     )
-
-
-def _asked(claim: Object) -> str:
-    return str(((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage", "0"))
 
 
 def _is_free_for(claim: Object, volume: Object) -> bool:
@@ -37,7 +34,7 @@ def _is_free_for(claim: Object, volume: Object) -> bool:
     if not reference:
         return True
     metadata = claim["metadata"]
-    if (reference["namespace"], reference["name"]) != (metadata["namespace"], metadata["name"]):
+    if (reference["namespace"], reference["name"]) != namespaced_name(claim):
         return False
     return bool(reference.get("uid", metadata["uid"]) == metadata["uid"])
 
@@ -76,9 +73,8 @@ class Binder:
             self._update_volume(volume)
 
     def _let_go(self, claim: Object) -> None:
-        metadata = claim["metadata"]
-        if not self._in_use(metadata["namespace"], metadata["name"]):
-            self.cluster.modify(self.claims, metadata["namespace"], metadata["name"], _unprotect)
+        if not self._in_use(*namespaced_name(claim)):
+            self.cluster.modify(self.claims, *namespaced_name(claim), _unprotect)
 
     def _in_use(self, namespace: str, name: str) -> bool:
         return any(
@@ -108,7 +104,7 @@ class Binder:
             stored["status"] = {"phase": "Bound", "accessModes": modes, "capacity": capacity}
 
         self.cluster.modify(self.volumes, "", name, take)
-        self.cluster.modify(self.claims, metadata["namespace"], metadata["name"], give)
+        self.cluster.modify(self.claims, *namespaced_name(claim), give)
 
     def _update_volume(self, volume: Object) -> None:
         reference = volume["spec"].get("claimRef")

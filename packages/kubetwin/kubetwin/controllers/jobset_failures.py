@@ -10,7 +10,7 @@ from kubetwin.controllers.jobset_jobs import REPLICATED_JOB
 from kubetwin.model.conditions import true_condition
 from kubetwin.model.errors import Object
 
-RESTART, FAIL, RESTART_UNCOUNTED = "RestartJobSet", "FailJobSet", "RestartJobSetAndIgnoreMaxRestarts"
+RESTART, FAIL = "RestartJobSet", "FailJobSet"
 
 
 @dataclass(frozen=True)

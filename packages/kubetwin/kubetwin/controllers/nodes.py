@@ -9,6 +9,7 @@ from kubetwin.controllers.taint_eviction import TaintEviction
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.conditions import find_condition, holds, mark_disrupted, set_condition
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 from kubetwin.resources.pod_defaults import tolerate_lost_nodes
 from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
@@ -61,7 +62,7 @@ class NodeController:
         self._heard.pop(change.name, None)
         for pod in self.cluster.store.objects("pods"):
             if pod["spec"].get("nodeName") == change.name:
-                self.lost.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+                self.lost.add(namespaced_name(pod))
 
     def _lease_changed(self, change: Change) -> None:
         if change.namespace == LEASE_NAMESPACE and change.type != "DELETED":
@@ -87,7 +88,7 @@ class NodeController:
     def _mark_pods_not_ready(self, name: str) -> None:
         for pod in self.cluster.store.objects("pods"):
             if pod["spec"].get("nodeName") == name and holds(pod["status"], "Ready"):
-                self.cluster.modify(self.pods, pod["metadata"]["namespace"], pod["metadata"]["name"], _not_ready)
+                self.cluster.modify(self.pods, *namespaced_name(pod), _not_ready)
 
     def _reconcile(self, name: str) -> None:
         node = self.cluster.store.get("nodes", "", name)

@@ -12,6 +12,7 @@ from kubetwin.controllers.owners import Owned, controller_of
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
 from kubetwin.model.errors import ApiError, Object
+from kubetwin.model.names import namespaced_name
 from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
@@ -99,13 +100,11 @@ class Reconciler(ABC):
 
     def conclude(self, job: Object, steps: Steps) -> None:
         """Delete a job whose time to live is over; come back to others when it is time."""
-        metadata = job["metadata"]
-        key = (metadata["namespace"], metadata["name"])
         if steps.expired:
-            options = DeleteOptions(propagation=self.propagation, uid=metadata["uid"])
-            self.cluster.delete(self.jobs, *key, options)
+            options = DeleteOptions(propagation=self.propagation, uid=job["metadata"]["uid"])
+            self.cluster.delete(self.jobs, *namespaced_name(job), options)
         elif steps.requeue_seconds is not None:
-            self.queue.add_after(key, steps.requeue_seconds)
+            self.queue.add_after(namespaced_name(job), steps.requeue_seconds)
 
     def report(self, job: Object, steps: Steps) -> None:
         """Write the status and the events."""

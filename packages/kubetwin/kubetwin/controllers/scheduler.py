@@ -12,6 +12,7 @@ from kubetwin.controllers.usage import NodeUsage, occupies
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.conditions import mark_disrupted, set_condition
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 from kubetwin.state.cluster import Cluster
 from kubetwin.state.deletion import DeleteOptions
 from kubetwin.store import Change
@@ -72,7 +73,7 @@ class Scheduler:
         self.waiting.discard(key)
         placement = self._place(pod)
         if placement.node:
-            self._bind(pod, placement.node)
+            assign(self.cluster, self.recorder, pod, placement.node, NAME)
         else:
             self.parked.add(key)
             self._tell(pod, placement.message)
@@ -102,12 +103,6 @@ class Scheduler:
                 return "pod has unbound immediate PersistentVolumeClaims"
         return ""
 
-    def _bind(self, pod: Object, node: str) -> None:
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        if bind(self.cluster, namespace, name, node) is not None:
-            message = f"Successfully assigned {namespace}/{name} to {node}"
-            self.recorder.record(pod, "Normal", "Scheduled", message, NAME)
-
     def _preempt(self, pod: Object) -> None:
         """Delete pods of lower priority if that makes room; the pod is placed when they have ended."""
         if not priority(pod) or self._volume_fault(pod):
@@ -119,15 +114,13 @@ class Scheduler:
         found = preempt(pod, self.cluster.store.objects("nodes"), by_node)
         if found is None:
             return
-        metadata, nominated = pod["metadata"], {"nominatedNodeName": found.node}
-        key = (metadata["namespace"], metadata["name"])
-        self.cluster.modify(self.pods, *key, lambda stored: stored["status"].update(nominated))
+        nominated = {"nominatedNodeName": found.node}
+        self.cluster.modify(self.pods, *namespaced_name(pod), lambda stored: stored["status"].update(nominated))
         for victim in found.victims:
-            place_of = (victim["metadata"]["namespace"], victim["metadata"]["name"])
-            self.cluster.modify(self.pods, *place_of, _give_way)
-            message = f"Preempted by pod {metadata['uid']} on node {found.node}"
+            self.cluster.modify(self.pods, *namespaced_name(victim), _give_way)
+            message = f"Preempted by pod {pod['metadata']['uid']} on node {found.node}"
             self.recorder.record(victim, "Normal", "Preempted", message, NAME)
-            self.cluster.delete(self.pods, *place_of, DeleteOptions(uid=victim["metadata"]["uid"]))
+            self.cluster.delete(self.pods, *namespaced_name(victim), DeleteOptions(uid=victim["metadata"]["uid"]))
 
     def _tell(self, pod: Object, message: str) -> None:
         mark_unscheduled(self.cluster, pod, message)
@@ -143,6 +136,13 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
         set_condition(pod["status"], {"type": "PodScheduled", "status": "True"})
 
     return cluster.modify(cluster.registry.by_key("pods"), namespace, name, write)
+
+
+def assign(cluster: Cluster, recorder: EventRecorder, pod: Object, node: str, scheduler: str) -> None:
+    """Bind a pod, and tell that the scheduler did."""
+    namespace, name = namespaced_name(pod)
+    if bind(cluster, namespace, name, node) is not None:
+        recorder.record(pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", scheduler)
 
 
 def _give_way(pod: Object) -> None:
@@ -163,8 +163,7 @@ def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = 
         }
         set_condition(stored["status"], new)
 
-    metadata = pod["metadata"]
-    cluster.modify(cluster.registry.by_key("pods"), metadata["namespace"], metadata["name"], write)
+    cluster.modify(cluster.registry.by_key("pods"), *namespaced_name(pod), write)
 
 
 def _is_ours(pod: Object) -> bool:

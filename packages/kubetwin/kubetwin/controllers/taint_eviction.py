@@ -10,6 +10,7 @@ from kubetwin.controllers.scheduling import tolerates
 from kubetwin.controllers.work import WorkQueue
 from kubetwin.model.conditions import mark_disrupted
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 from kubetwin.state.cluster import Cluster, NodeTimes
 from kubetwin.state.deletion import DeleteOptions
 from kubetwin.store import Change
@@ -59,7 +60,7 @@ class TaintEviction:
             return
         for pod in self.cluster.store.objects("pods"):
             if pod["spec"].get("nodeName") == change.name:
-                self.queue.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
+                self.queue.add(namespaced_name(pod))
 
     def _pod_changed(self, change: Change) -> None:
         if change.type == "DELETED":

@@ -26,14 +26,14 @@ def tasks_of(job: Object) -> list[Object]:
     return [{"name": f"default{n}", "replicas": 1, **task} for n, task in enumerate(job["spec"]["tasks"])]
 
 
-def total_replicas(job: Object) -> int:
-    return sum(int(task["replicas"]) for task in tasks_of(job))
-
-
 def min_available(job: Object) -> int:
-    """The gang's size: all replicas unless the job sets `minAvailable`."""
-    given = job["spec"].get("minAvailable")
-    return int(given) if given else total_replicas(job)
+    """The gang's size: what its tasks need unless the job sets `minAvailable`."""
+    return int(job["spec"].get("minAvailable") or sum(map(_min_available_of_task, tasks_of(job))))
+
+
+def _min_available_of_task(task: Object) -> int:
+    """All replicas of a task unless it sets `minAvailable`, which is 0 for a task that the gang can do without."""
+    return int(task["minAvailable" if "minAvailable" in task else "replicas"])
 
 
 def queue_of(job: Object) -> str:
@@ -108,7 +108,7 @@ def pod_group(job: Object) -> Object:
     tasks = tasks_of(job)
     spec: Object = {
         "minMember": min_available(job),
-        "minTaskMember": {task["name"]: int(task.get("minAvailable") or task["replicas"]) for task in tasks},
+        "minTaskMember": {task["name"]: _min_available_of_task(task) for task in tasks},
         "minResources": {name: format_quantity(amount) for name, amount in sorted(_min_resources(job).items())},
         "queue": queue_of(job),
     }

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 
 from kubetwin.controllers.events import EventRecorder
-from kubetwin.controllers.scheduler import bind, mark_unscheduled
+from kubetwin.controllers.scheduler import assign, mark_unscheduled
 from kubetwin.controllers.scheduling import Amounts
 from kubetwin.controllers.usage import NodeUsage
 from kubetwin.controllers.volcano_gangs import min_resources, place_gang, room, why_not_admitted
@@ -15,6 +15,7 @@ from kubetwin.controllers.work import WorkQueue
 from kubetwin.model import times
 from kubetwin.model.conditions import find_condition
 from kubetwin.model.errors import Object
+from kubetwin.model.names import namespaced_name
 from kubetwin.model.quantity import add_quantities
 from kubetwin.resources.pod_defaults import SYSTEM_PRIORITIES
 from kubetwin.state.cluster import Cluster
@@ -75,7 +76,7 @@ class VolcanoScheduler:
             if _phase(group) not in _ADMITTED:
                 self._enqueue(group, groups)
         for group in groups:
-            current = self.cluster.store.get(self.groups.key, *_place(group))
+            current = self.cluster.store.get(self.groups.key, *namespaced_name(group))
             if current is not None and _phase(current) in _ADMITTED:
                 self._allocate(current)
 
@@ -121,7 +122,7 @@ class VolcanoScheduler:
         return seen + FOREIGN_SECONDS - asyncio.get_running_loop().time()
 
     def _admitted(self, group: Object) -> bool:
-        current = self.cluster.store.get(self.groups.key, *_place(group))
+        current = self.cluster.store.get(self.groups.key, *namespaced_name(group))
         return current is not None and _phase(current) in _ADMITTED
 
     def _promised(self, groups: list[Object]) -> list[Amounts]:
@@ -135,7 +136,7 @@ class VolcanoScheduler:
 
     def _pods(self, group: Object) -> tuple[list[Object], list[Object]]:
         """The group's pods that have a node, and those of this scheduler that wait for one."""
-        namespace, name = _place(group)
+        namespace, name = namespaced_name(group)
         pods = [
             self.cluster.store.get("pods", namespace, pod) for pod in sorted(self.members.get((namespace, name), ()))
         ]
@@ -155,7 +156,7 @@ class VolcanoScheduler:
         for pod in waiting:
             name = pod["metadata"]["name"]
             if name in found.nodes:
-                self._bind(pod, found.nodes[name])
+                assign(self.cluster, self.recorder, pod, found.nodes[name], SCHEDULER)
             else:
                 self._tell(pod, found.refusals.get(name, ""), found.message)
         if found.message:
@@ -163,12 +164,6 @@ class VolcanoScheduler:
         else:
             self._set_status(group, {"phase": "Running"})
             self._set_condition(group, "Scheduled", "tasks in gang are ready to be scheduled", "")
-
-    def _bind(self, pod: Object, node: str) -> None:
-        namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        if bind(self.cluster, namespace, name, node) is not None:
-            message = f"Successfully assigned {namespace}/{name} to {node}"
-            self.recorder.record(pod, "Normal", "Scheduled", message, SCHEDULER)
 
     def _tell(self, pod: Object, refusal: str, gang: str) -> None:
         reason = "Unschedulable" if refusal else "Schedulable"
@@ -179,7 +174,7 @@ class VolcanoScheduler:
         self.recorder.record(pod, "Warning", "FailedScheduling", message, SCHEDULER)
 
     def _set_condition(self, group: Object, kind: str, reason: str, message: str) -> None:
-        current = self.cluster.store.get(self.groups.key, *_place(group)) or group
+        current = self.cluster.store.get(self.groups.key, *namespaced_name(group)) or group
         conditions = (current.get("status") or {}).get("conditions") or []
         old = find_condition(current.get("status"), kind)
         if old is not None and (old["reason"], old.get("message", "")) == (reason, message):
@@ -202,15 +197,11 @@ class VolcanoScheduler:
                 stored["status"] = status
                 stored["metadata"]["generation"] = stored["metadata"].get("generation", 0) + 1
 
-        self.cluster.modify(self.groups, *_place(group), write)
+        self.cluster.modify(self.groups, *namespaced_name(group), write)
 
 
 def _phase(group: Object) -> str:
     return str((group.get("status") or {}).get("phase", ""))
-
-
-def _place(group: Object) -> tuple[str, str]:
-    return group["metadata"]["namespace"], group["metadata"]["name"]
 
 
 def start(cluster: Cluster, recorder: EventRecorder) -> None:

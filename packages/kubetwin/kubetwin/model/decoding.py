@@ -7,6 +7,7 @@ type string`.
 from __future__ import annotations
 
 import string
+import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -166,7 +167,8 @@ def _object(value: Object, struct: str, schema: Schema, place: _Place, unknown: 
         if key not in properties:
             unknown.append(inner.indexed)
         elif item is not None:
-            result[key] = _value(item, properties[key], inner, unknown)
+            # The parser makes a text of its own of each key; all objects share one of them instead.
+            result[sys.intern(key)] = _value(item, properties[key], inner, unknown)
     return result
 
 

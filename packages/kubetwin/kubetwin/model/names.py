@@ -19,6 +19,11 @@ _HTTP_PATH = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 
 
+def namespaced_name(obj: Mapping[str, Any]) -> tuple[str, str]:
+    """The namespace of an object ("" if it has none) and its name."""
+    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
+
+
 def _words(text: str, pattern: str, *examples: str) -> str:
     quoted = " or ".join(f"'{example}', " for example in examples).rstrip(", ")
     return f"{text} (e.g. {quoted}, regex used for validation is '{pattern}')"

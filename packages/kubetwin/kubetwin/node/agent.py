@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
-import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.node.cluster_reader import ClusterReader
+from kubetwin.node.container_slot import NodeTools
 from kubetwin.node.events import EventRecorder
 from kubetwin.node.kubelet_server import KubeletServer
 from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.memory import MemoryWatch
 from kubetwin.node.pod_watch import PodWatch
-from kubetwin.node.pod_worker import NodeTools, PodWorker, final_delete_options
+from kubetwin.node.pod_worker import PodWorker, final_delete_options
 from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
 from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.volumes import remove_all_but_logs
@@ -50,46 +48,17 @@ class ProcessNode:
     Args:
         api: The cluster.
         spec: Name and shape of the node.
-        pods_dir: Folder of the pods' folders and logs. A temporary folder, removed with the node, if not given.
-        image_root: Folder that stands in for every container image.
-        image_roots: Folders that stand in for single images instead, by the image's name.
-        known_images: The only images that exist beside those of `image_roots`; every image exists if none is given.
-        environment: Variables for every container.
-        has_walls: Whether containers run behind walls (`kubetwin.node.walls`).
-        hidden: Folders of this machine that no container behind walls sees.
+        settings: What its containers share; the folder for pods is made.
         heartbeat_seconds: Time between two renewals of the node's Lease.
     """
 
     def __init__(
-        self,
-        api: ApiClient,
-        spec: NodeSpec,
-        *,
-        pods_dir: Path | None = None,
-        image_root: Path | None = None,
-        image_roots: Mapping[str, Path] | None = None,
-        known_images: Collection[str] = (),
-        environment: Mapping[str, str] | None = None,
-        has_walls: bool = False,
-        hidden: Collection[Path] = (),
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        self, api: ApiClient, spec: NodeSpec, settings: RuntimeSettings, *, heartbeat_seconds: float = HEARTBEAT_SECONDS
     ) -> None:
         self.spec = spec
         self._heartbeat_seconds = heartbeat_seconds
         self._api = api
-        self._temporary = pods_dir is None
-        self._pods_dir = (pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-pods-"))).resolve()
-        self._pods_dir.mkdir(parents=True, exist_ok=True)
-        settings = RuntimeSettings(
-            pods_dir=self._pods_dir,
-            image_root=image_root.absolute() if image_root else None,
-            image_roots={image: folder.absolute() for image, folder in (image_roots or {}).items()},
-            known_images=frozenset(known_images) or None,
-            environment=environment or {},
-            has_walls=has_walls,
-            hidden=tuple(folder.resolve() for folder in hidden),
-            allocatable=spec.shape.allocatable,
-        )
+        settings.pods_dir.mkdir(parents=True, exist_ok=True)
         self._events = EventRecorder(api, spec.name)
         self._memory = MemoryWatch()
         logs, running = Logs(), RunningContainers()
@@ -116,7 +85,7 @@ class ProcessNode:
         try:
             self.register()
         except (RequestRefused, ApiUnreachable):
-            self._close()
+            self._server.stop()
             raise
         self._events.start()
         self._memory.start()
@@ -143,12 +112,7 @@ class ProcessNode:
             self._api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{self.spec.name}")
         with contextlib.suppress(RequestRefused, ApiUnreachable):
             self._api.delete(f"/api/v1/nodes/{self.spec.name}")
-        self._close()
-
-    def _close(self) -> None:
         self._server.stop()
-        if self._temporary:
-            shutil.rmtree(self._pods_dir, ignore_errors=True)
 
     def register(self) -> None:
         """Make the Node, or bring the one of that name up to date, and report it Ready."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiUnreachable, RequestRefused
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container import ContainerProcess, Exit
@@ -34,23 +34,28 @@ _DEFAULT_GRACE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class SlotTools:
-    """The facts of its pod and its node that a slot uses."""
+class NodeTools:
+    """Parts of a node that the workers of its pods share, and their containers."""
 
+    api: ApiClient
     reader: ClusterReader
     events: EventRecorder
     memory: MemoryWatch
     logs: Logs
     running: RunningContainers
     settings: RuntimeSettings
-    on_exit: Callable[[ContainerSlot, Exit], None]
-    """Called from another thread when a run has ended."""
-    on_probe: Callable[[], None]
-    """Called from another thread when a probe has changed what a container is."""
 
 
 class ContainerSlot:
     """One container of one pod. Used by the thread of the pod's worker alone.
+
+    Args:
+        container: Its manifest.
+        pod: Its pod.
+        tools: Parts of the node.
+        on_exit: Called from another thread when a run has ended.
+        on_probe: Called from another thread when a probe has changed what the container is.
+        init: Whether it is an init container.
 
     Attributes:
         status: The container as it is now.
@@ -60,11 +65,19 @@ class ContainerSlot:
     """
 
     def __init__(
-        self, container: Mapping[str, Any], pod: dict[str, Any], tools: SlotTools, *, init: bool = False
+        self,
+        container: Mapping[str, Any],
+        pod: dict[str, Any],
+        tools: NodeTools,
+        on_exit: Callable[[ContainerSlot, Exit], None],
+        on_probe: Callable[[], None],
+        *,
+        init: bool = False,
     ) -> None:
         self._container = container
         self._pod = pod
         self._tools = tools
+        self._on_exit, self._on_probe = on_exit, on_probe
         self._policy = pod["spec"].get("restartPolicy") or "Always"
         self.is_sidecar = init and container.get("restartPolicy") == "Always"
         if self.is_sidecar:
@@ -207,7 +220,7 @@ class ContainerSlot:
             limit.start()
 
         self._launch = launch
-        self._prober = Prober(self._container, launch, self._tools.on_probe, failed, died)
+        self._prober = Prober(self._container, launch, self._on_probe, failed, died)
         self.take_probes()
         self._prober.start()
 
@@ -231,7 +244,7 @@ class ContainerSlot:
                 launch.environment,
                 launch.folder,
                 log,
-                lambda exit_: self._tools.on_exit(self, exit_),
+                lambda exit_: self._on_exit(self, exit_),
                 walls=launch.wall_words(),
             )
         except CannotStart as error:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kubetwin.model.names import namespaced_name
 from kubetwin.node.log_writer import ContainerLog
 
 
@@ -37,13 +38,13 @@ class Logs:
     def remember(self, pod: Mapping[str, Any], folder: Path) -> None:
         """The pod is bound to the node; its logs are in `folder`."""
         with self._lock:
-            self._folders[_key(pod)] = folder
+            self._folders[namespaced_name(pod)] = folder
 
     def forget(self, pod: Mapping[str, Any], folder: Path) -> None:
         """Remove a deleted pod, unless another pod has its name by now."""
         with self._lock:
-            if self._folders.get(_key(pod)) == folder:
-                del self._folders[_key(pod)]
+            if self._folders.get(namespaced_name(pod)) == folder:
+                del self._folders[namespaced_name(pod)]
             for path in [path for path in self._waiting if path.parent == folder]:
                 del self._waiting[path]
 
@@ -95,7 +96,3 @@ class Logs:
         if reason is None:
             raise KubeletRefusal(400, f'container "{container}" in pod "{pod}" is not available')
         raise KubeletRefusal(400, f'container "{container}" in pod "{pod}" is waiting to start: {reason}')
-
-
-def _key(pod: Mapping[str, Any]) -> tuple[str, str]:
-    return pod["metadata"]["namespace"], pod["metadata"]["name"]

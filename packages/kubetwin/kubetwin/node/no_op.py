@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import queue
 import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -77,8 +76,8 @@ class NoOpNodes:
     Args:
         api: The cluster.
         specs: The nodes.
+        pods_dir: Folder of the pods' logs, in folders named by their uids.
         run_seconds: Time between the start and the end of each pod.
-        pods_dir: Folder of the pods' logs, in folders named by their uids. A temporary folder if not given.
         log_lines: Lines that a pod prints when it starts. If the function raises, the pod fails and its log names the
             exception.
     """
@@ -87,17 +86,16 @@ class NoOpNodes:
         self,
         api: ApiClient,
         specs: Sequence[NodeSpec],
+        pods_dir: Path,
         *,
         run_seconds: float = 0.0,
-        pods_dir: Path | None = None,
         log_lines: LogLines = default_log_lines,
     ) -> None:
         self._api = api
         self._specs = {spec.name: spec for spec in specs}
         self._run_seconds = run_seconds
         self._log_lines = log_lines
-        self._temporary = pods_dir is None
-        self._folder = pods_dir or Path(tempfile.mkdtemp(prefix="kubetwin-no-op-"))
+        self._folder = pods_dir
         self._logs = Logs()
         self._server = KubeletServer(self._logs, client_authority_pem=api.authority_pem)
         self._watch = PodWatch(api, None, self)
@@ -137,8 +135,6 @@ class NoOpNodes:
                 except (RequestRefused, ApiUnreachable):
                     break
         self._server.stop()
-        if self._temporary:
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def pods_listed(self, pods: list[dict[str, Any]]) -> None:
         """Start the pods that are in the list."""

@@ -12,16 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
+from kubetwin.client import ApiUnreachable, RequestRefused
 from kubetwin.model import times
-from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container import Exit
-from kubetwin.node.container_slot import ContainerSlot, SlotTools
-from kubetwin.node.events import EventRecorder
-from kubetwin.node.launching import RuntimeSettings, pod_folder, volume_folder
-from kubetwin.node.log_catalogue import Logs
-from kubetwin.node.memory import MemoryWatch
-from kubetwin.node.running_containers import RunningContainers
+from kubetwin.node.container_slot import ContainerSlot, NodeTools
+from kubetwin.node.launching import pod_folder, volume_folder
 from kubetwin.node.status import PodState, by_type, phase_of, pod_status, strategic_patch
 from kubetwin.node.volumes import VolumeError, prepare_volumes
 
@@ -31,19 +26,6 @@ _RETRY_SECONDS = 1.0
 """Pause between two attempts while an object is missing or the server does not answer."""
 
 _DEFAULT_GRACE_SECONDS = 30
-
-
-@dataclass(frozen=True)
-class NodeTools:
-    """Parts of a node that the workers of its pods share."""
-
-    api: ApiClient
-    reader: ClusterReader
-    events: EventRecorder
-    memory: MemoryWatch
-    logs: Logs
-    running: RunningContainers
-    settings: RuntimeSettings
 
 
 @dataclass(frozen=True)
@@ -97,20 +79,11 @@ class PodWorker:
         status, spec = pod.get("status") or {}, pod["spec"]
         self._policy: str = spec.get("restartPolicy") or "Always"
         self._started_at = times.parse(status["startTime"]) if status.get("startTime") else datetime.now(UTC)
-        slot_tools = SlotTools(
-            tools.reader,
-            tools.events,
-            tools.memory,
-            tools.logs,
-            tools.running,
-            tools.settings,
-            self._container_ended,
-            lambda: self._inbox.put(_Probed()),
-        )
+        told = (self._container_ended, lambda: self._inbox.put(_Probed()))
         self._init_slots = [
-            ContainerSlot(container, pod, slot_tools, init=True) for container in spec.get("initContainers") or []
+            ContainerSlot(container, pod, tools, *told, init=True) for container in spec.get("initContainers") or []
         ]
-        self._slots = [ContainerSlot(container, pod, slot_tools) for container in spec["containers"]]
+        self._slots = [ContainerSlot(container, pod, tools, *told) for container in spec["containers"]]
         self._volumes: dict[str, Path] | None = None
         self._mount_error = ""
         self._now = time.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kubetwin.model.names import namespaced_name
 from kubetwin.node.container import ContainerProcess
 from kubetwin.node.launching import Launch
 
@@ -29,11 +30,11 @@ class RunningContainers:
     def add(self, pod: Mapping[str, Any], name: str, container: RunningContainer) -> None:
         """The container has started."""
         with self._lock:
-            self._running[(*_key(pod), name)] = container
+            self._running[(*namespaced_name(pod), name)] = container
 
     def remove(self, pod: Mapping[str, Any], name: str, process: ContainerProcess) -> None:
         """The container has ended; a later one of that name stays."""
-        key = (*_key(pod), name)
+        key = (*namespaced_name(pod), name)
         with self._lock:
             if key in self._running and self._running[key].process is process:
                 del self._running[key]
@@ -47,7 +48,3 @@ class RunningContainers:
         """Whether any container of the pod runs."""
         with self._lock:
             return any(key[:2] == (namespace, pod) for key in self._running)
-
-
-def _key(pod: Mapping[str, Any]) -> tuple[str, str]:
-    return pod["metadata"]["namespace"], pod["metadata"]["name"]

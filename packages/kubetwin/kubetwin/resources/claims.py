@@ -110,7 +110,8 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
     return [forbidden_field("spec", f"{detail}\n{go_difference(before, after, 'PersistentVolumeClaimSpec')}")]
 
 
-def _requested(claim: Object) -> Fraction:
+def requested_storage(claim: Object) -> Fraction:
+    """What a claim asks for, in bytes."""
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     return parse_quantity(requests.get("storage", 0))
 
@@ -121,7 +122,7 @@ def _refuse_resizing(new: Object, old: Object) -> None:
     Raises:
         ApiError: 403 for a larger request.
     """
-    if _requested(new) > _requested(old):
+    if requested_storage(new) > requested_storage(old):
         detail = (
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "
             "must support resize"

@@ -12,7 +12,7 @@ from typing import Any
 from kubetwin.model import errors, times
 from kubetwin.model.apply import created_by, updated_by
 from kubetwin.model.errors import FieldError, Object, bad_value, forbidden_field, required, show, too_long
-from kubetwin.model.names import fault_of_prefix, qualified_name, validate_labels
+from kubetwin.model.names import fault_of_prefix, namespaced_name, qualified_name, validate_labels
 from kubetwin.resources import Registry
 from kubetwin.resources.resource import Resource
 from kubetwin.state.deletion import DeleteOptions, deletion_mark, must_stay
@@ -150,9 +150,7 @@ class Cluster:
 
     def set_status(self, resource: Resource, obj: Object, status: Object) -> None:
         """Write the whole status of an object (for controllers)."""
-        metadata = obj["metadata"]
-        place = (metadata.get("namespace", ""), metadata["name"])
-        self.modify(resource, *place, lambda stored: stored.update(status=status))
+        self.modify(resource, *namespaced_name(obj), lambda stored: stored.update(status=status))
 
     def delete(
         self,

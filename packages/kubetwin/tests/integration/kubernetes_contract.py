@@ -21,6 +21,7 @@ from typing import Any
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection, write_kubeconfig
 from kubetwin.node.agent import ProcessNode
+from kubetwin.node.launching import RuntimeSettings
 from kubetwin.node.registration import NodeSpec
 from kubetwin.node.shape import read_shape
 from kubetwin.server import ApiServer
@@ -96,7 +97,8 @@ def cluster(folder: Path) -> Iterator[ApiServer]:
         kubeconfig = folder / "kubeconfig"
         write_kubeconfig(kubeconfig, endpoint=server.endpoint, ca_pem=server.ca_pem, token=server.admin_token)
         spec = NodeSpec(name=RECORDED_NODE, shape=read_shape(ASSETS / "node-shape.yaml"))
-        node = ProcessNode(ApiClient(load_connection(kubeconfig)), spec, pods_dir=folder / "pods")
+        settings = RuntimeSettings(pods_dir=folder / "pods", allocatable=spec.shape.allocatable)
+        node = ProcessNode(ApiClient(load_connection(kubeconfig)), spec, settings)
         node.start()
         try:
             yield server

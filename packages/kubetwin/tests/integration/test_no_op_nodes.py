@@ -33,9 +33,9 @@ def api(kubeconfig: Path) -> ApiClient:
     return ApiClient(load_connection(kubeconfig))
 
 
-def nodes(api: ApiClient, *, run_seconds: float, **options: Any) -> NoOpNodes:
+def nodes(api: ApiClient, folder: Path, *, run_seconds: float, **options: Any) -> NoOpNodes:
     specs = [NodeSpec(name=f"quiet-{index}", shape=this_machine()) for index in range(3)]
-    return NoOpNodes(api, specs, run_seconds=run_seconds, **options)
+    return NoOpNodes(api, specs, folder, run_seconds=run_seconds, **options)
 
 
 def greetings(pod: Mapping[str, Any]) -> Iterator[str]:
@@ -80,9 +80,9 @@ def text(kubeconfig: Path, path: str) -> str:
     ids=["default", "caller's function"],
 )
 def test_a_job_of_no_op_pods_succeeds_and_each_pod_prints_its_lines(
-    api: ApiClient, kubeconfig: Path, options: dict[str, Any], form: str
+    api: ApiClient, kubeconfig: Path, tmp_path: Path, options: dict[str, Any], form: str
 ) -> None:
-    fleet = nodes(api, run_seconds=0.0, **options)
+    fleet = nodes(api, tmp_path, run_seconds=0.0, **options)
     fleet.start()
     try:
         api.create(JOB, job(3))
@@ -96,12 +96,14 @@ def test_a_job_of_no_op_pods_succeeds_and_each_pod_prints_its_lines(
     assert api.get("/api/v1/nodes")["items"] == []
 
 
-def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: ApiClient, kubeconfig: Path) -> None:
+def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(
+    api: ApiClient, kubeconfig: Path, tmp_path: Path
+) -> None:
     def broken(pod: Mapping[str, Any]) -> Iterator[str]:
         yield "first"
         raise ValueError("no second line")
 
-    fleet = nodes(api, run_seconds=0.0, log_lines=broken)
+    fleet = nodes(api, tmp_path, run_seconds=0.0, log_lines=broken)
     fleet.start()
     try:
         container = {"name": "main", "image": "none"}
@@ -113,8 +115,8 @@ def test_a_pod_whose_log_function_raises_fails_and_names_the_exception(api: ApiC
         fleet.stop()
 
 
-def test_a_running_pod_is_removed_when_it_is_deleted(api: ApiClient) -> None:
-    fleet = nodes(api, run_seconds=3600.0)
+def test_a_running_pod_is_removed_when_it_is_deleted(api: ApiClient, tmp_path: Path) -> None:
+    fleet = nodes(api, tmp_path, run_seconds=3600.0)
     fleet.start()
     try:
         api.create(JOB, job(2))

@@ -158,7 +158,10 @@ def test_a_service_account_token_is_accepted_until_its_account_is_deleted() -> N
     assert user is not None
     assert user.name == "system:serviceaccount:ns:sub"
     assert tokens.authenticate(issued[:-2] + "xx") is None
-    assert tokens.authenticate(tokens.issue(account, -1, [AUDIENCE])) is None
+    assert [tokens.authenticate(other) for other in ("", "a.b.c", "é.é.é", issued.rpartition(".")[0] + ".")] == [
+        None
+    ] * 4
+    assert tokens.authenticate(tokens.issue(account, 0, [AUDIENCE])) is None
     assert tokens.authenticate(tokens.issue(account, 600, ["other"])) is None
     accounts.clear()
     assert tokens.authenticate(issued) is None

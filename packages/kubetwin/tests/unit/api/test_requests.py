@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+from kubetwin.api.app import PIECE_BYTES, in_pieces
 from kubetwin.api.authorization import Authorizer
 from kubetwin.api.requests import RequestInfo, parse_boolean, parse_list_options, parse_request
 from kubetwin.authentication import ADMIN, ANONYMOUS, AUTHENTICATED, User
 from kubetwin.model.errors import ApiError
 from kubetwin.store import Store
+from starlette.responses import Response
+from starlette.types import Message
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,34 @@ def test_options_that_exclude_each_other_are_refused() -> None:
         parse_list_options({"resourceVersionMatch": "Exact"}, watch=False)
     with pytest.raises(ApiError, match="not allowed when using continue"):
         parse_list_options({"continue": "x", "resourceVersion": "5"}, watch=False)
+
+
+@pytest.mark.parametrize(
+    ("size", "sizes"),
+    [
+        (0, [0]),
+        (PIECE_BYTES, [PIECE_BYTES]),
+        (PIECE_BYTES + 1, [PIECE_BYTES, 1]),
+        (2 * PIECE_BYTES, [PIECE_BYTES, PIECE_BYTES]),
+    ],
+)
+def test_a_long_answer_is_sent_in_pieces(size: int, sizes: list[int]) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    answer = bytes(range(256)) * (size // 256) + b"." * (size % 256)
+    asyncio.run(Response(answer)({"type": "http"}, _no_request, in_pieces(send)))
+    start, *parts = sent
+    assert start["type"] == "http.response.start"
+    assert [len(part["body"]) for part in parts] == sizes
+    assert b"".join(part["body"] for part in parts) == answer
+    assert [part.get("more_body", False) for part in parts] == [True] * (len(sizes) - 1) + [False]
+
+
+async def _no_request() -> Message:
+    raise AssertionError("an answer reads no request")
 
 
 def _store_with_binding() -> Store:

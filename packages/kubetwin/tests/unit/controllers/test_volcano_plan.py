@@ -247,3 +247,11 @@ def test_the_pod_group_requests_the_resources_of_the_smallest_gang() -> None:
         "count/pods": "2",
     }
     assert (spec["minMember"], spec["queue"], spec["priorityClassName"]) == (2, "q", "high")
+
+
+def test_a_gang_is_complete_without_tasks_that_it_can_do_without() -> None:
+    """As TorchX submits `-j 1:3x8`: a task for each replica, the first of which is needed."""
+    elastic = job("", *(task(f"w-{rank}", 1, minAvailable=int(rank == 0)) for rank in range(3)), minAvailable=0)
+    spec = pod_group(elastic)["spec"]
+    assert (spec["minMember"], spec["minTaskMember"]) == (1, {"w-0": 1, "w-1": 0, "w-2": 0})
+    assert sync(elastic, []).status["minAvailable"] == 1

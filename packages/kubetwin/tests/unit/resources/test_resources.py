@@ -220,6 +220,24 @@ def test_a_store_refuses_a_revision_that_it_no_longer_keeps(monkeypatch: pytest.
         store.changes_since("configmaps", 1)
 
 
+def test_a_change_that_is_kept_shares_what_it_did_not_change() -> None:
+    def state(**changed: Any) -> dict[str, Any]:
+        listed = [{"a": [1, {"b": 2}]}, {"c": 3}]
+        return {"metadata": {"name": "c", "labels": {"l": "1"}}, "spec": {"list": listed, "flag": True}, **changed}
+
+    store = Store()
+    first = store.put("configmaps", state())
+    second = store.put("configmaps", state(status={"phase": "new"}))
+    assert second == {**state(status={"phase": "new"}), "metadata": {**state()["metadata"], "resourceVersion": "3"}}
+    assert second["spec"] is first["spec"]
+    assert second["metadata"]["labels"] is first["metadata"]["labels"]
+    third = store.put("configmaps", state(spec={"list": [{"a": [1, {"b": 2}]}], "flag": 1}))
+    assert third["spec"] == {"list": [{"a": [1, {"b": 2}]}], "flag": 1}
+    assert third["spec"]["flag"] is not True  # equal to what was there before, and another value
+    assert third["spec"]["list"][0] is first["spec"]["list"][0]
+    assert (first["spec"], "status" in third) == (state()["spec"], False)
+
+
 def selecting(**fields: Any) -> dict[str, Any]:
     requirement = {"key": "metadata.name", "operator": "NotIn", "values": ["node-1"], **fields}
     terms = {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
