@@ -280,6 +280,28 @@ def test_a_plan_for_an_account_asks_it_for_spot_prices(detached: Detached) -> No
     assert candidate["spot_usd_per_hour"] is not None
 
 
+@pytest.mark.parametrize("says", ["environment", "file"])
+def test_a_plan_is_made_for_the_default_place_and_names_it(detached: Detached, tmp_path: Path, says: str) -> None:
+    environment = {**account_of(detached.folder, detached.run_id), "XDG_CONFIG_HOME": str(tmp_path)}
+    if says == "environment":
+        environment["TRAINFLOW_PLACE"] = "twin"
+    else:
+        (tmp_path / "trainflow").mkdir()
+        (tmp_path / "trainflow" / "config.toml").write_text('default = "mine"\n[places.mine]\ndeployment = "twin"\n')
+    command = Commands(detached.folder, environment)
+    plan = command.json("plan", "spec.yaml")
+    assert (plan["place"], plan["planned_trouble"], plan["problems"]) == ("twin", None, [])
+    assert command("plan", "spec.yaml").startswith("place     twin\nrun       ")
+
+
+def test_a_plan_without_a_default_asks_no_place(detached: Detached) -> None:
+    """Although the account has one deployment alone, which other commands take: a plan needs no network."""
+    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
+    plan = command.json("plan", "spec.yaml")
+    assert (plan["place"], plan["jobs"]) == (None, None)
+    assert plan["planned_trouble"].startswith("name the twin (--local) or a deployment (--place)")
+
+
 def test_a_plan_shows_what_a_run_would_create_and_creates_nothing(detached: Detached) -> None:
     """The objects are those that a run of the same spec has been given, and the account is as it was before."""
     command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
