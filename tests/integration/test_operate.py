@@ -114,7 +114,8 @@ def test_its_log_is_followed_and_it_is_watched(place: Place) -> None:
     following = command.begin("logs", run_id, *at, "--follow", "--since", "1s")
     watching = command.begin("watch", run_id, *at)
     assert "step_loss" in command("logs", run_id, *at)
-    assert "no pod of rank 9 now" in command.refused("logs", run_id, *at, "--rank", "9")
+    sentence = f"trainflow: The run {run_id} has no node of rank 9; it has ranks 0 to 1."
+    assert command.refused("logs", run_id, *at, "--rank", "9") == sentence
 
     assert following.stdout is not None
     steps = [line for line, _ in zip(following.stdout, range(12), strict=False) if "step_loss" in line]

@@ -189,9 +189,17 @@ def test_the_log_of_a_rank_is_that_of_the_last_attempt_when_its_pod_is_not_to_be
     runs = ended_run(logs, monkeypatch, cluster_refuses=cluster_refuses)
     assert list(runs.log("bert-1", LogRequest(rank=1))) == ["second attempt"]
     assert list(runs.log("bert-1", LogRequest(pod="bert-1-training-1-1-aaaaa"))) == ["first attempt"]
-    reason = "eks:DescribeCluster" if cluster_refuses else "no pod of rank 5 now"
-    with pytest.raises(LogNotFound, match=rf"{reason}.* CloudWatch Logs has no line of a pod bert-1-training-2-5 in"):
+    reason = "eks:DescribeCluster" if cluster_refuses else "no pod of rank 0 now"
+    with pytest.raises(LogNotFound, match=rf"{reason}.* CloudWatch Logs has no line of a pod bert-1-training-2-0 in"):
+        runs.log("bert-1", LogRequest(rank=0))
+
+
+def test_a_rank_that_the_gang_does_not_have_is_not_searched_for(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where pods would be, nor in a log group that has nothing to do with it."""
+    runs = ended_run(logs, monkeypatch, cluster_refuses=True)
+    with pytest.raises(LogNotFound) as refused:
         runs.log("bert-1", LogRequest(rank=5))
+    assert str(refused.value) == "The run bert-1 has no node of rank 5; it has ranks 0 to 1."
 
 
 def test_the_last_lines_that_a_run_has_kept_are_shown_where_no_log_is_left(
