@@ -24,11 +24,13 @@ from kubetwin.kubeconfig import load_connection
 from torch.utils.tensorboard import SummaryWriter
 
 from local.aws.deployment import ARTIFACT_BUCKET, CACHE_TABLE, NAMESPACE, RUN_TABLE
+from tests.documents import blocks
 from tests.integration.browsing import chromium, opened
 from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, client_of, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
+from trainflow.client.grid import GRID_ID
 from trainflow.client.twin_address import read_address
 from trainflow.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.record.wording import duration
@@ -142,6 +144,23 @@ def test_it_is_examined(place: Place) -> None:
     answer = command.answer("doctor", "--run", run_id, *at, "--json")
     found = {finding["check"]: finding["outcome"] for finding in json.loads(answer.stdout)["findings"]}
     assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
+
+
+READS = {"artifacts", "compare", "exec", "list", "metrics", "report", "schema", "status", "sweep", "top"}
+"""Commands of the documents that end by themselves, leave a run as it is, and judge nothing."""
+
+DOCUMENTED = {
+    " ".join(words[1:]).removesuffix(" --open")  # there is no browser
+    for block in blocks()
+    if block.need is None and not block.inline
+    for words in block.commands()
+    if words[0] == "trainflow" and words[1] in READS and not GRID_ID.fullmatch(words[2])
+}
+
+
+@pytest.mark.parametrize("line", sorted(DOCUMENTED))
+def test_what_the_documents_ask_of_a_run_is_answered(detached: Detached, line: str) -> None:
+    Commands(detached.folder)(*line.replace("RUN", detached.run_id).split())
 
 
 def test_its_figures_are_exported(place: Place) -> None:
