@@ -318,9 +318,9 @@ class DeployedRuns:
     def _stored_log(self, execution: Any, request: LogRequest, unseen: TrainflowError) -> Iterator[str]:
         """The log of a pod that cannot be seen, or of one that is gone."""
         run_id = execution["name"]
-        backend = _backend_of(execution)
-        kind = KUBERNETES_KINDS.get(backend) if backend else None
-        if self._log_group is None or kind is None:
+        spec = _spec_of(execution)
+        kind = KUBERNETES_KINDS.get(spec.compute.backend) if spec else None
+        if self._log_group is None or spec is None or kind is None:
             raise unseen
         record = self.record(run_id)
         job = record.jobs.get(Stage.TRAINING)
@@ -331,7 +331,7 @@ class DeployedRuns:
         elif request.rank == 0 and job.rank0 is not None:
             pod = StoredPod(name=job.rank0, is_whole=True)
         else:
-            pod = StoredPod(name=kind.pod_name(job.name, request.rank))
+            pod = StoredPod(name=kind.pod_name(job.name, request.rank, elastic=spec.compute.elastic is not None))
         stored = StoredLogs(self._client("logs"), self._log_group)
         try:
             return stored.lines(
