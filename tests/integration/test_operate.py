@@ -24,11 +24,13 @@ from kubetwin.kubeconfig import load_connection
 from torch.utils.tensorboard import SummaryWriter
 
 from local.aws.deployment import ARTIFACT_BUCKET, CACHE_TABLE, NAMESPACE, RUN_TABLE
+from tests.documents import blocks
 from tests.integration.browsing import chromium, opened
 from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, client_of, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
+from trainflow.client.grid import GRID_ID
 from trainflow.client.twin_address import read_address
 from trainflow.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.record.wording import duration
@@ -114,7 +116,8 @@ def test_its_log_is_followed_and_it_is_watched(place: Place) -> None:
     following = command.begin("logs", run_id, *at, "--follow", "--since", "1s")
     watching = command.begin("watch", run_id, *at)
     assert "step_loss" in command("logs", run_id, *at)
-    assert "no pod of rank 9 now" in command.refused("logs", run_id, *at, "--rank", "9")
+    sentence = f"trainflow: The run {run_id} has no node of rank 9; it has ranks 0 to 1."
+    assert command.refused("logs", run_id, *at, "--rank", "9") == sentence
 
     assert following.stdout is not None
     steps = [line for line, _ in zip(following.stdout, range(12), strict=False) if "step_loss" in line]
@@ -141,6 +144,23 @@ def test_it_is_examined(place: Place) -> None:
     answer = command.answer("doctor", "--run", run_id, *at, "--json")
     found = {finding["check"]: finding["outcome"] for finding in json.loads(answer.stdout)["findings"]}
     assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
+
+
+READS = {"artifacts", "compare", "exec", "list", "metrics", "report", "schema", "status", "sweep", "top"}
+"""Commands of the documents that end by themselves, leave a run as it is, and judge nothing."""
+
+DOCUMENTED = {
+    " ".join(words[1:]).removesuffix(" --open")  # there is no browser
+    for block in blocks()
+    if block.need is None and not block.inline
+    for words in block.commands()
+    if words[0] == "trainflow" and words[1] in READS and not GRID_ID.fullmatch(words[2])
+}
+
+
+@pytest.mark.parametrize("line", sorted(DOCUMENTED))
+def test_what_the_documents_ask_of_a_run_is_answered(detached: Detached, line: str) -> None:
+    Commands(detached.folder)(*line.replace("RUN", detached.run_id).split())
 
 
 def test_its_figures_are_exported(place: Place) -> None:
@@ -278,6 +298,28 @@ def test_a_plan_for_an_account_asks_it_for_spot_prices(detached: Detached) -> No
     (candidate,) = plan["candidates"]
     assert (plan["region"], plan["spot_trouble"], candidate["spot_zone"][:-1]) == ("us-west-2", None, "us-west-2")
     assert candidate["spot_usd_per_hour"] is not None
+
+
+@pytest.mark.parametrize("says", ["environment", "file"])
+def test_a_plan_is_made_for_the_default_place_and_names_it(detached: Detached, tmp_path: Path, says: str) -> None:
+    environment = {**account_of(detached.folder, detached.run_id), "XDG_CONFIG_HOME": str(tmp_path)}
+    if says == "environment":
+        environment["TRAINFLOW_PLACE"] = "twin"
+    else:
+        (tmp_path / "trainflow").mkdir()
+        (tmp_path / "trainflow" / "config.toml").write_text('default = "mine"\n[places.mine]\ndeployment = "twin"\n')
+    command = Commands(detached.folder, environment)
+    plan = command.json("plan", "spec.yaml")
+    assert (plan["place"], plan["planned_trouble"], plan["problems"]) == ("twin", None, [])
+    assert command("plan", "spec.yaml").startswith("place     twin\nrun       ")
+
+
+def test_a_plan_without_a_default_asks_no_place(detached: Detached) -> None:
+    """Although the account has one deployment alone, which other commands take: a plan needs no network."""
+    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
+    plan = command.json("plan", "spec.yaml")
+    assert (plan["place"], plan["jobs"]) == (None, None)
+    assert plan["planned_trouble"].startswith("name the twin (--local) or a deployment (--place)")
 
 
 def test_a_plan_shows_what_a_run_would_create_and_creates_nothing(detached: Detached) -> None:

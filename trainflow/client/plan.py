@@ -61,6 +61,8 @@ class Plan:
     """What a spec asks for."""
 
     name: str
+    place: str | None = None
+    """Name of the deployment that was asked, or `local`; None where no place was."""
     region: str
     backend: str
     num_nodes: int
@@ -99,6 +101,7 @@ def plan_of(
     spec: RunSpec,
     *,
     region: str,
+    place: str | None = None,
     earlier: Sequence[RunRecord] = (),
     of_twin: bool = False,
     spot: Mapping[str, SpotPrice] | None = None,
@@ -111,6 +114,7 @@ def plan_of(
     Args:
         spec: The spec.
         region: Region whose prices count.
+        place: Name of the place that was asked; None if none was.
         earlier: Records of runs, the newest first.
         of_twin: Whether these were runs of the twin, whose times tell no price.
         spot: Spot prices by instance type; None if they were not asked for.
@@ -132,6 +136,7 @@ def plan_of(
         estimate = _published(figure, steps, price)
     return Plan(
         name=spec.name,
+        place=place,
         region=region,
         backend=compute.backend,
         num_nodes=compute.num_nodes,

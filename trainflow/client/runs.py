@@ -277,6 +277,8 @@ class DeployedRuns:
         Where CloudWatch Logs has none, the last lines of an ended run are in the artifact bucket.
         """
         execution = self._execution(run_id)
+        if request.pod is None:
+            _require_rank(execution, request.rank)
         source = self._pods_of(execution)
         try:
             pod = chosen_pod(source, run_id, request)
@@ -316,9 +318,9 @@ class DeployedRuns:
     def _stored_log(self, execution: Any, request: LogRequest, unseen: TrainflowError) -> Iterator[str]:
         """The log of a pod that cannot be seen, or of one that is gone."""
         run_id = execution["name"]
-        backend = _backend_of(execution)
-        kind = KUBERNETES_KINDS.get(backend) if backend else None
-        if self._log_group is None or kind is None:
+        spec = _spec_of(execution)
+        kind = KUBERNETES_KINDS.get(spec.compute.backend) if spec else None
+        if self._log_group is None or spec is None or kind is None:
             raise unseen
         record = self.record(run_id)
         job = record.jobs.get(Stage.TRAINING)
@@ -329,7 +331,7 @@ class DeployedRuns:
         elif request.rank == 0 and job.rank0 is not None:
             pod = StoredPod(name=job.rank0, is_whole=True)
         else:
-            pod = StoredPod(name=kind.pod_name(job.name, request.rank))
+            pod = StoredPod(name=kind.pod_name(job.name, request.rank, elastic=spec.compute.elastic is not None))
         stored = StoredLogs(self._client("logs"), self._log_group)
         try:
             return stored.lines(
@@ -479,10 +481,25 @@ class ObservedRun:
 
 def _backend_of(execution: Any) -> BackendName | None:
     """The backend of an execution's spec; None for an execution with another input."""
+    spec = _spec_of(execution)
+    return spec.compute.backend if spec else None
+
+
+def _spec_of(execution: Any) -> RunSpec | None:
+    """The spec of an execution; None for an execution with another input."""
     try:
-        return parse_run_spec(with_present_names(json.loads(execution["input"]))).compute.backend
+        return parse_run_spec(with_present_names(json.loads(execution["input"])))
     except InvalidRunSpec:
         return None
+
+
+def _require_rank(execution: Any, rank: int) -> None:
+    """Raises `LogNotFound` for a rank that no gang of the run's spec has."""
+    spec = _spec_of(execution)
+    if spec is not None and rank >= spec.compute.most_nodes:
+        last = spec.compute.most_nodes - 1
+        there = f"ranks 0 to {last}" if last else "rank 0 alone"
+        raise LogNotFound(f"The run {execution['name']} has no node of rank {rank}; it has {there}.")
 
 
 def _has_ended(execution: Any) -> bool:

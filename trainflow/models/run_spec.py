@@ -129,7 +129,7 @@ class Compute(Section):
 
     @model_validator(mode="after")
     def _the_nodes_can_talk(self) -> Self:
-        most = max(self.num_nodes, self.elastic.max_nodes if self.elastic else 1)
+        most = self.most_nodes
         for instance in (INSTANCE_TYPES[name] for name in self.types):
             if most == 1 or instance.spans_nodes:
                 continue
@@ -218,6 +218,11 @@ class Compute(Section):
     def world_size(self) -> int:
         """Training processes in all."""
         return self.num_nodes * self.processes_per_node
+
+    @property
+    def most_nodes(self) -> int:
+        """Nodes of the largest gang that the training may have."""
+        return self.elastic.max_nodes if self.elastic else self.num_nodes
 
 
 def _backends_that(can: Callable[[BackendDescription], bool]) -> str:

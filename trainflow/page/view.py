@@ -21,7 +21,7 @@ from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.pods import PodView
-from trainflow.record.steps import median_throughput, throughput_of
+from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
 
@@ -222,8 +222,7 @@ def scaling_rows(snapshots: Sequence[RunSnapshot]) -> list[ScalingRow]:
                 run_id=snapshot.run_id,
                 spec=snapshot.spec,
                 instance_type=snapshot.instance_type,
-                throughput=median_throughput(snapshot.steps),
-                throughput_of=throughput_of(snapshot.steps),
+                speeds=median_speeds(snapshot.steps),
             )
             for snapshot in snapshots
         ]

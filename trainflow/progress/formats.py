@@ -50,14 +50,17 @@ _BAR_RATE = re.compile(r"(\d+(?:\.\d+)?)it/s")
 
 
 def json_object(text: str) -> Figures | None:
-    """The JSON object that a line is, or that stands behind a logger's prefix. Objects inside it count as its own."""
+    """The JSON object or dictionary of Python that a line is, or that stands behind a logger's prefix.
+
+    Objects inside it count as its own.
+    """
     begin = text.find("{")
     if begin < 0 or not text.rstrip().endswith("}"):
         return None
     try:
         said = json.loads(text[begin:])
     except (ValueError, RecursionError):
-        return None
+        return _with_step({name: float(_plain(value)) for name, value in _QUOTED.findall(text[begin:])})
     if not isinstance(said, dict):
         return None
     inner = {key: value for each in said.values() if isinstance(each, dict) for key, value in each.items()}
@@ -65,7 +68,7 @@ def json_object(text: str) -> Figures | None:
 
 
 def json_step(text: str) -> Figures | None:
-    """A JSON object with a step and a loss: what is taken for progress where nothing was said about it."""
+    """An object or a dictionary with a step and a loss: what is taken for progress where nothing was said about it."""
     said = json_object(text)
     if said is None:
         return None

@@ -27,7 +27,7 @@ from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes, restarts
-from trainflow.record.steps import KeptSteps, throughput_of
+from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
 from trainflow.record.wording import count
 
 
@@ -219,6 +219,7 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
         last_loss=losses[-1] if losses else None,
         sequences_per_second=kept.sequences_per_second,
         throughput_of=throughput_of(kept.steps),
+        speeds=median_speeds(kept.steps),
         last_metrics=kept.last_metrics,
         checkpoint=(published.get("artifacts") or {}).get("checkpoint"),
         non_finite_steps=kept.progress.non_finite_steps,

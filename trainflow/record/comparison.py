@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from trainflow.models.run_record import RunRecord
-from trainflow.protocol.metric_aliases import SEQUENCES
+from trainflow.record.wording import DATA
 
 NUM_NODES = "compute.num_nodes"
 
@@ -25,10 +25,8 @@ class Measured:
     spec: Mapping[str, Any]
     instance_type: str | None = None
     """Type of the nodes that it got, which may be one of `compute.fallback`."""
-    throughput: float | None = None
-    """Per second over all ranks; None where the program does not say it."""
-    throughput_of: str = SEQUENCES
-    """What the throughput counts: `sequences` or `samples`."""
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    """Per second over all ranks, by the data that its program counts, such as `sequences` or `tokens`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +47,12 @@ class ScaledRun:
 
 def measured(record: RunRecord) -> Measured:
     """What the record of a run says of its speed."""
-    return Measured(
-        run_id=record.run_id,
-        spec=record.spec,
-        instance_type=record.instance_type,
-        throughput=record.training.sequences_per_second if record.training else None,
-        throughput_of=record.training.throughput_of if record.training else SEQUENCES,
-    )
+    speeds, training = {}, record.training
+    if training is not None:
+        speeds = dict(training.speeds)
+        if training.sequences_per_second is not None:  # records of earlier versions have no other speed
+            speeds[training.throughput_of] = training.sequences_per_second
+    return Measured(run_id=record.run_id, spec=record.spec, instance_type=record.instance_type, speeds=speeds)
 
 
 def differing_fields(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -82,15 +79,17 @@ def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
     """The scaling efficiency of runs that differ in the number of their nodes alone, fewest nodes first.
 
     Weak and strong scaling are not told apart: the specs are the same, so it is the program's own option that decides
-    whether its global batch grows with the nodes. Of several runs with the fewest nodes, the median counts.
+    whether its global batch grows with the nodes. Of several runs with the fewest nodes, the median counts. Of the data
+    that all runs count, the first in `DATA` is compared.
 
     Returns:
-        Empty for runs that differ in another field or in the type of their nodes, that are of one size, or whose
-        throughput is not known or counts different things.
+        Empty for runs that differ in another field or in the type of their nodes, that are of one size, or that have no
+        speed of the same data.
     """
     sizes = [_num_nodes(run.spec) for run in runs]
-    speeds = [run.throughput for run in runs]
-    alike = len({(run.instance_type, run.throughput_of) for run in runs}) < 2
+    data = next((data for data in DATA if runs and all(run.speeds.get(data) for run in runs)), "")
+    speeds = [run.speeds.get(data) for run in runs]
+    alike = len({run.instance_type for run in runs}) < 2
     known = [(run.run_id, size, speed) for run, size, speed in zip(runs, sizes, speeds, strict=True) if size and speed]
     if not alike or len(known) < len(runs) or len(set(sizes)) < 2:
         return []
@@ -103,7 +102,7 @@ def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
             run_id=run_id,
             num_nodes=size,
             throughput=speed,
-            throughput_of=runs[0].throughput_of,
+            throughput_of=data,
             per_node=round(speed / size, 2),
             efficiency=round(speed / size / base, 4),
         )

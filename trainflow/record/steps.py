@@ -21,6 +21,7 @@ from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
+from trainflow.record.wording import data_of_speed
 
 FILE_NAME = "steps.json"
 
@@ -122,6 +123,23 @@ def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
     spaced = steps[:: -(-len(steps) // MAX_STEPS) or 1]
     said = [step.throughput for step in spaced if step.throughput is not None]
     return round(median(said), 2) if said else None
+
+
+def median_speeds(steps: Sequence[StepMetrics]) -> dict[str, float]:
+    """Median of each speed over all ranks, by the data that it counts: of the throughput and of further figures.
+
+    Of more than `MAX_STEPS` steps, as many count that are evenly spaced; of two figures of the same data, the first.
+    """
+    names: dict[str, str] = {}
+    said: dict[str, list[float]] = {}
+    for step in steps[:: -(-len(steps) // MAX_STEPS) or 1]:
+        for name, value in step.metrics.items():
+            data = data_of_speed(name)
+            if data is not None and isfinite(value) and names.setdefault(data, name) == name:
+                said.setdefault(data, []).append(value)
+    speeds = {data: round(median(values), 2) for data, values in said.items()}
+    throughput = median_throughput(steps)
+    return speeds if throughput is None else {**speeds, throughput_of(steps): throughput}
 
 
 def newest_checkpoints(reported: Iterable[CheckpointReport]) -> tuple[CheckpointReport, ...]:

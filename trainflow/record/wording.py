@@ -42,10 +42,10 @@ def number(value: float | None, digits: int = 2) -> str:
     return f"{value:,.{digits}f}"
 
 
-ITEMS = (
-    *("sequences", "tokens", "samples", "examples", "images", "imgs", "img", "sentences", "frames", "videos", "words"),
-    *("steps", "batches", "iterations", "iters", "it"),
-)
+DATA = ("sequences", "tokens", "samples", "examples", "images", "imgs", "img", "sentences", "frames", "videos", "words")
+"""Data that programs count a second."""
+
+ITEMS = (*DATA, "steps", "batches", "iterations", "iters", "it")
 """What programs count a second, the most telling first: steps of unknown size say least."""
 
 _SPEED = re.compile(
@@ -70,6 +70,12 @@ def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float], c
     # The sum over the devices before the share of one.
     found, value = min(said, key=lambda each: (each[0][2] is not None, ITEMS.index(each[0][1])))
     return f"{rate(value)} {found[1]}/s{f' per {found[2]}' if found[2] else ''}"
+
+
+def data_of_speed(name: str) -> str | None:
+    """What a figure of this name counts a second over all ranks, such as `tokens`; None if it is no such speed."""
+    found = _SPEED.fullmatch(name.lower())
+    return found[1] if found and found[1] in DATA and found[2] is None else None
 
 
 def rate(value: float | None) -> str:

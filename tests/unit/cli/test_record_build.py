@@ -35,6 +35,7 @@ def test_the_record_of_a_succeeded_run() -> None:
         first_loss=9.2211,
         last_loss=6.3264,
         sequences_per_second=118.6,
+        speeds={"sequences": 118.6},
         checkpoint="s3://trainflow-artifacts/runs/demo-3f2a9c1b4d5e/checkpoints/step-200.pt",
     )
     assert record.metrics_published is not None

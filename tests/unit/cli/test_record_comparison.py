@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,8 +42,7 @@ def run(
         run_id=f"bert-{num_nodes}-{throughput}",
         spec=described,
         instance_type=instance_type,
-        throughput=throughput,
-        throughput_of=counted,
+        speeds={} if throughput is None else {counted: throughput},
     )
 
 
@@ -65,6 +65,17 @@ def test_the_efficiency_is_the_throughput_per_node_beside_that_of_the_fewest_nod
     ]
 
 
+def test_programs_that_say_no_sequences_are_compared_by_what_all_of_them_say() -> None:
+    """Steps a second would tell nothing: the global batch may grow with the nodes."""
+    one = replace(run(1, 4.0, counted="steps"), speeds={"steps": 4.0, "images": 100.0, "tokens": 1000.0})
+    two = replace(run(2, 4.0, counted="steps"), speeds={"steps": 4.0, "tokens": 1800.0})
+    assert [(each.throughput_of, each.per_node, each.efficiency) for each in scaling([one, two])] == [
+        ("tokens", 1000.0, 1.0),
+        ("tokens", 900.0, 0.9),
+    ]
+    assert scaling([replace(each, speeds={"steps": 4.0}) for each in (one, two)]) == []
+
+
 def test_of_repeated_runs_on_the_fewest_nodes_the_median_counts() -> None:
     found = scaling([run(1, 900.0), run(1, 1000.0), run(1, 2000.0), run(2, 2000.0)])
     assert [one.efficiency for one in found] == [0.9, 1.0, 2.0, 1.0]
@@ -81,7 +92,7 @@ def test_of_repeated_runs_on_the_fewest_nodes_the_median_counts() -> None:
         [run(1, 100.0), run(2, 200.0, instance_type="trn2.48xlarge")],
         [run(1, 100.0), run(2, 200.0, counted="samples")],
         [run(1, 100.0), run(2, 200.0, workload={"arguments": {"micro_batch_size": 8}})],
-        [run(1, 100.0), Measured(run_id="odd", spec={"compute": {"num_nodes": "2"}}, throughput=200.0)],
+        [run(1, 100.0), Measured(run_id="odd", spec={"compute": {"num_nodes": "2"}}, speeds={"sequences": 200.0})],
     ],
 )
 def test_other_runs_are_no_scaling_study(runs: list[Measured]) -> None:

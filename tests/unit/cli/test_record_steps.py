@@ -119,3 +119,20 @@ def test_the_speed_has_the_unit_of_the_program(name: str, unit: str) -> None:
     report = parse_report_line(report_line(StepReport(step=1, sequences_per_second=3.0, throughput_of=unit)))
     assert report is not None
     assert (report.sequences_per_second, report.as_step(START).throughput_of) == (3.0, unit)
+
+
+def test_a_record_has_the_median_of_every_speed_over_all_ranks() -> None:
+    """Not of a share of one device, and of two figures of the same data only that of the first."""
+    others = {
+        "images/s": 8.0,
+        "tokens_per_second_per_device": 3.0,
+        "eval/tokens_per_second": 1.0,
+        "steps_per_second": 2,
+    }
+    logged = [
+        step_metrics({"step": number, "loss": 2.0, "tokens_per_second": speed, **others}, logged_at=START)
+        for number, speed in ((1, 20.0), (2, 100.0), (3, 110.0))
+    ]
+    record = recorded("succeeded").record(kept=kept_steps_of([step for step in logged if step is not None]))
+    assert record.training is not None
+    assert record.training.speeds == {"images": 8.0, "tokens": 100.0}

@@ -140,14 +140,14 @@ def test_elastic_workers_are_counted_without_a_master() -> None:
     assert [kind.pod_name("j", rank, elastic=True) for rank in (0, 3)] == ["j-worker-0", "j-worker-3"]
 
 
-def ended_run(logs: Any, monkeypatch: pytest.MonkeyPatch, *, cluster_refuses: bool) -> DeployedRuns:
+def ended_run(logs: Any, monkeypatch: pytest.MonkeyPatch, *, cluster_refuses: bool, **spec: Any) -> DeployedRuns:
     """A run whose training had a second attempt, and whose pods are gone or cannot be seen."""
     session = boto3.Session(region_name="us-west-2")
-    states, spec = session.client("stepfunctions"), json.dumps(spec_with(compute__backend="job"))
+    states, document = session.client("stepfunctions"), json.dumps(spec_with(**{"compute__backend": "job", **spec}))
     session.client("s3", region_name="us-east-1").create_bucket(Bucket="artifacts")
     role = "arn:aws:iam::123456789012:role/states"
     arn = states.create_state_machine(name="training", definition="{}", roleArn=role)["stateMachineArn"]
-    states.start_execution(stateMachineArn=arn, name="bert-1", input=spec)
+    states.start_execution(stateMachineArn=arn, name="bert-1", input=document)
     record = RunRecord(
         run_id="bert-1",
         status=RunStatus.FAILED,
@@ -189,9 +189,26 @@ def test_the_log_of_a_rank_is_that_of_the_last_attempt_when_its_pod_is_not_to_be
     runs = ended_run(logs, monkeypatch, cluster_refuses=cluster_refuses)
     assert list(runs.log("bert-1", LogRequest(rank=1))) == ["second attempt"]
     assert list(runs.log("bert-1", LogRequest(pod="bert-1-training-1-1-aaaaa"))) == ["first attempt"]
-    reason = "eks:DescribeCluster" if cluster_refuses else "no pod of rank 5 now"
-    with pytest.raises(LogNotFound, match=rf"{reason}.* CloudWatch Logs has no line of a pod bert-1-training-2-5 in"):
+    reason = "eks:DescribeCluster" if cluster_refuses else "no pod of rank 0 now"
+    with pytest.raises(LogNotFound, match=rf"{reason}.* CloudWatch Logs has no line of a pod bert-1-training-2-0 in"):
+        runs.log("bert-1", LogRequest(rank=0))
+
+
+def test_the_log_of_an_elastic_jobs_rank_is_that_of_a_worker(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(logs, "bert-1-training-2-worker-0", "worker")
+    elastic = {"compute__backend": "pytorchjob", "compute__elastic": {"min_nodes": 1, "max_nodes": 4}}
+    runs = ended_run(logs, monkeypatch, cluster_refuses=True, **elastic)
+    assert list(runs.log("bert-1", LogRequest(rank=0))) == ["worker"]
+    with pytest.raises(LogNotFound, match="it has ranks 0 to 3"):
+        runs.log("bert-1", LogRequest(rank=4))
+
+
+def test_a_rank_that_the_gang_does_not_have_is_not_searched_for(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where pods would be, nor in a log group that has nothing to do with it."""
+    runs = ended_run(logs, monkeypatch, cluster_refuses=True)
+    with pytest.raises(LogNotFound) as refused:
         runs.log("bert-1", LogRequest(rank=5))
+    assert str(refused.value) == "The run bert-1 has no node of rank 5; it has ranks 0 to 1."
 
 
 def test_the_last_lines_that_a_run_has_kept_are_shown_where_no_log_is_left(

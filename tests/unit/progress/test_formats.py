@@ -46,7 +46,6 @@ LIGHTNING = (
     "train_acc=0.281]"
 )
 HUGGING_FACE = "{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.13'}"
-
 READ = {
     TITAN: (
         "torchtitan",
@@ -99,6 +98,9 @@ OTHERS = [
     "Epoch 0:   0%|          | 0/1563 [00:00<?, ?it/s]",
     "Downloading: 100%|██████████| 10/10 [00:00<00:00, loss=3]",
     '{"step": 10, "eval_loss": 2.5}',
+    "{'step': 10, 'eval_loss': 2.5}",
+    "{'loss': 1.2, 'step': 'three'}",
+    "the step {'loss': 1.2, 'step': 3} was skipped",
     "loss is nan",
 ]
 
@@ -202,3 +204,12 @@ def test_a_figure_keeps_the_whole_of_its_name() -> None:
     }
     assert found is not None
     assert formats.by_meaning(found)["sequences_per_second"] == "120.5"
+
+
+@pytest.mark.parametrize("progress", ["auto", Format(json_lines=True)])
+def test_dictionaries_of_python_are_read_as_json_is(progress: Any) -> None:
+    """Also in a log of a few lines, and with what JSON does not have."""
+    line = "INFO:train:{'loss': 1.2, 'step': 3, 'lr': 5e-05, 'accuracy': 0.5, 'mode': 'train'}"
+    assert read(line, progress) == [StepMetrics(NOW, None, 3, 1.2, 5e-05, None, {"accuracy": 0.5})]
+    (step,) = read("{'step': 4, 'loss': nan, 'sizes': {'batch': 8}}", progress)
+    assert (step.step, math.isnan(step.loss), step.metrics) == (4, True, {"batch": 8.0})

@@ -92,3 +92,15 @@ def open_deployment_named(place: str | None) -> DeployedRuns:
     from trainflow.client.places import open_deployment
 
     return open_deployment(read_names().named(place))
+
+
+def name_of_place(given: str | None) -> str | None:
+    """The name that `--place`, the environment or the configuration file gives; None if none of them does.
+
+    Raises:
+        PlaceUnavailable: If the file cannot be read.
+    """
+    from trainflow.client.place_names import read_names
+
+    named = read_names().named(given)
+    return named.name if named else None

@@ -12,7 +12,7 @@ import typer
 
 from trainflow.cli.exit_status import refuse
 from trainflow.cli.json_output import AsJson, print_json
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, open_reader
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, name_of_place, open_reader
 from trainflow.cli.spec_options import Overrides, SpecPath
 from trainflow.errors import TrainflowError
 
@@ -47,7 +47,7 @@ def plan(
         str | None,
         typer.Option(
             envvar="AWS_REGION",
-            help=f"Region whose prices count. Default: that of --place, or {REGION}.",
+            help=f"Region whose prices count. Default: the deployment's, or {REGION}.",
             show_default=False,
         ),
     ] = None,
@@ -59,8 +59,8 @@ def plan(
 ) -> None:
     """Say what SPEC would use, create and cost, and what would keep it from starting. Creates nothing.
 
-    Where --local or --place names a place, earlier runs are read for an estimate, and the place renders the objects and
-    checks what its preflight checks without a pod. --place reads the present Spot prices, too.
+    Where a place is named, by --local, --place or a default, earlier runs are read for an estimate, and the place
+    renders the objects and checks what its preflight checks without a pod. A deployment also tells Spot prices of now.
     """
     from trainflow.cli.operate.shown import objects_text, plan_text
     from trainflow.client.code import require_code
@@ -73,10 +73,12 @@ def plan(
     valid = read_spec(spec, override or ())
     require_limits_ahead(valid, now=datetime.now(UTC), region=region)
     require_code(valid.workload, beside=spec.parent)
-    earlier, spot, planned, planned_trouble = [], None, None, NO_PLACE
+    earlier, spot, planned, planned_trouble, asked = [], None, None, NO_PLACE, None
     spot_trouble: str | None = TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
+    place = place if local else name_of_place(place)
     if local or place is not None:
         reader = open_reader(local=local, place=place, out=out)
+        asked = reader.name
         if not isinstance(reader, LocalRuns):
             region = region or reader.region
             try:
@@ -99,6 +101,7 @@ def plan(
         return
     found = plan_of(
         valid,
+        place=asked,
         region=region or REGION,
         earlier=earlier,
         of_twin=local,

@@ -90,7 +90,8 @@ def plan_text(plan: Plan) -> str:
     """A plan for people."""
     first, *others = plan.candidates
     processes = count(plan.processes, "process")
-    facts = [
+    facts = [("place", plan.place)] if plan.place else []
+    facts += [
         ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}, {processes}, {plan.backend}"),
         ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
         ("at most", f"{plan.max_hours:g} h a job (limits.max_duration_hours): {_price(plan.max_usd)}"),
