@@ -90,6 +90,7 @@ def test_a_window_is_given_what_it_reads(name: str) -> None:
     read = {
         str(value).split(".")[1] for value in watch["States"][watch["StartAt"]]["Assign"].values() if "$" in str(value)
     }
+    assert WINDOWS[name]["Parameters"]["StateMachineArn"] == "${WatchJob}"
     given = dict(WINDOWS[name]["Parameters"]["Input"])
     assert given.pop("AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID.$") == "$$.Execution.Id", (
         "the console shows whose it is"
@@ -257,7 +258,10 @@ def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
     assert of_the_job["ErrorEquals"] == watch["PollJob"]["Retry"][0]["ErrorEquals"]
     assert (of_the_job["Next"], of_the_poll["Next"]) == ("HasLastMetrics", "IsBlindForLong")
     assert of_the_poll["Assign"]["log_unread"] is True, "no step was seen since, which is no stall"
+    assert of_the_poll["Assign"]["error.$"] == "$", "the owner is told why"
+    assert of_the_poll["Assign"]["unread_error"] is None, "and of the poll, not of the log, which is not read meanwhile"
     for name in ("LocateRank0", "PublishMetrics"):
+        assert watch[name]["Assign"].items() >= {"log_unread": False, "unread_error": None}.items(), "it could be read"
         assert watch[name]["Catch"] == [
             {
                 "ErrorEquals": ["States.ALL"],
@@ -265,6 +269,13 @@ def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
                 "Next": "IsJobFinished",
             }
         ]
+
+
+@pytest.mark.parametrize("name", ["TellOwner", "TellOwnerOfLog"])
+def test_the_job_is_watched_on_whether_or_not_its_owner_could_be_told(name: str) -> None:
+    state = DEFINITIONS["watch_job"]["States"][name]
+    (catcher,) = state["Catch"]
+    assert catcher["Next"] == state["Next"]
 
 
 def test_a_job_whose_log_was_read_may_stall_although_its_steps_cannot_be_published() -> None:
@@ -391,9 +402,20 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
     afterwards |= set(WINDOWS)  # nor does a window that is lost
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
-            *others, last = state["Catch"]
-            assert (last["ErrorEquals"], last["Next"]) == (["States.ALL"], "CollectDiagnostics"), name
-            assert others == [], name
+            assert state["Catch"] == [
+                {"ErrorEquals": ["States.ALL"], "Assign": {"error.$": "$"}, "Next": "CollectDiagnostics"}
+            ], name
+
+
+def test_a_refused_spec_is_recorded_and_told_and_tears_nothing_down() -> None:
+    training = DEFINITIONS["training"]["States"]
+    (refused,) = training["ValidateRun"]["Catch"]
+    assert refused["Assign"] == {"error.$": "$"}
+    path = [refused["Next"]]
+    while training[path[-1]]["Type"] != "Fail":
+        assert _ways_of(training[path[-1]]) == {training[path[-1]]["Next"]}, "a fault on the way does not leave the way"
+        path.append(training[path[-1]]["Next"])
+    assert path == ["WriteRejectionRecord", "NotifyRejection", "DescribeFailure", "RunFailed"]
 
 
 def test_a_run_at_its_limit_is_stopped_published_and_torn_down_whatever_its_spec_says_of_failures() -> None:
@@ -479,10 +501,17 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
+    assert delete["Assign"]["rank0"] is None, "the new gang may be on other nodes"
     told = training[delete["Next"]]
     assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
         "graphs and nodes first, also if no message could be sent"
     )
+
+
+def test_a_training_is_watched_from_its_own_beginning_whatever_was_known_of_its_precompilation() -> None:
+    submit = DEFINITIONS["training"]["States"]["SubmitTraining"]
+    anew = {"phase": "pending", "rank0": None, "window": 1, "told_blind": False}
+    assert submit["Assign"].items() >= anew.items()
 
 
 def test_a_training_that_ends_with_a_loss_that_is_not_finite_has_not_succeeded() -> None:
@@ -505,6 +534,20 @@ def test_data_and_graphs_are_there_before_nodes_are_asked_for() -> None:
             waiting += [state[way] for way in ("Next", "Default") if way in state]
     assert {"StageData", "WaitForStaging", "AcquireCache", "WaitForCache"} <= before
     assert not before & {"EnsureCapacity", "SubmitPrecompile", "SubmitTraining"}
+
+
+def test_a_run_knows_since_when_it_waits_for_a_cache() -> None:
+    acquire = DEFINITIONS["training"]["States"]["AcquireCache"]
+    assert acquire["Parameters"]["Payload"]["waiting_since.$"] == "$cache_waiting_since"
+    assert acquire["Assign"]["cache_waiting_since.$"] == "$.Payload.waiting_since"
+
+
+def test_another_instance_type_begins_without_the_cache_of_the_one_before() -> None:
+    """Its graphs may be others."""
+    release = DEFINITIONS["training"]["States"]["ReleaseNodes"]
+    of_the_cache = dict.fromkeys(("cache", "lost_cache", "compilation", "cache_waiting_since"))
+    assert release["Assign"] == {"run.$": "$next_run", **of_the_cache}
+    assert release["Next"] == "NeedsCache"
 
 
 def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
@@ -531,6 +574,7 @@ def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only
         {"Variable": "$lost_cache", "IsNull": True},
     ]
     assert training["ForgetCache"]["Assign"] == {"lost_cache.$": "$cache", "compilation": None}
+    assert training["ForgetCache"]["Next"] == "DeleteJob"
     assert CompileCacheGone.__name__ not in restarted_errors()
 
 
