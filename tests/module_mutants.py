@@ -109,6 +109,8 @@ def settings(group: Group) -> str:
     return "\n".join(
         [
             "[tool.mutmut]",
+            # A fork of a process in which tests have run lacks the threads of libraries, and may crash without a fault.
+            'process_isolation = "forkserver"',
             f"source_paths = {[group.package]}",
             f"only_mutate = {list(group.modules)}",
             f"also_copy = {others}",

@@ -41,6 +41,12 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
     assert group.package not in section["also_copy"], "the copy would replace the faults"
 
 
+def test_no_mutant_runs_in_a_copy_of_a_process_with_threads() -> None:
+    """It may crash because of them, and would count as noticed."""
+    section = tomllib.loads(settings(GROUPS["staging"]))["tool"]["mutmut"]
+    assert section["process_isolation"] == "forkserver"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "equivalent"),
     [
