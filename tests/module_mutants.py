@@ -33,6 +33,8 @@ NOTICED = frozenset({"killed", "timeout", "segfault", "caught by type check"})
 EQUIVALENT = (
     # Names of HTTP headers have no case (RFC 9110, 5.1).
     (re.compile(r'(?i)"(?:if-match|host|range|content-range|content-type|etag)"'), lambda found: found[0].casefold()),
+    # hashlib knows its algorithms by their names in capitals, too.
+    (re.compile(r'(?i)hashlib\.(?:new|file_digest)\((?:\w+, )?"sha\d+"'), lambda found: found[0].casefold()),
     # Says something on machines in FIPS mode alone.
     (re.compile(r"usedforsecurity=\w+"), lambda _found: ""),
     # The default since torch 2.6; the trainer runs on 2.9 and newer.
