@@ -213,6 +213,7 @@ def test_a_checkpoint_whose_tensors_do_not_fit_cannot_be_allowed(
         ("checkpoint_steps", "names 'checkpoint_steps', which checkpoints are not compared by"),
         ("seed,hidden_size", "names hidden_size, with which a checkpoint's tensors would not fit"),
         ("optimizer", "names optimizer, with which a checkpoint's tensors would not fit"),
+        ("optimizer", "in another --output_dir instead, with --initial_weights"),
     ],
 )
 def test_only_what_is_compared_and_fits_can_be_allowed(tmp_path: Path, names: str, words: str) -> None:
