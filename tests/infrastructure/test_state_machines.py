@@ -351,6 +351,33 @@ def test_every_state_can_be_reached(name: str) -> None:
     assert targets == set(definition["States"])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_has_a_value_on_every_way_to_a_state_that_reads_it(name: str) -> None:
+    """Step Functions fails an execution that reads a variable without one."""
+    start = DEFINITIONS[name]["StartAt"]
+    given, waiting = {start: set[str]()}, [start]
+    while waiting:
+        before = waiting.pop()
+        for after, assigned in _ways_with_variables(DEFINITIONS[name]["States"][before]):
+            found = (given[before] | assigned) & given.get(after, given[before] | assigned)
+            if found != given.get(after):
+                given[after] = found
+                waiting.append(after)
+    unknown = {
+        state: set(re.findall(r"\$([A-Za-z]\w*)", json.dumps(DEFINITIONS[name]["States"][state]))) - variables
+        for state, variables in given.items()
+    }
+    assert {state: variables for state, variables in unknown.items() if variables} == {}
+
+
+def _ways_with_variables(state: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """The states after a state, each with the variables that are given a value on the way to it."""
+    for way in (state, *state.get("Catch", ()), *state.get("Choices", ())):
+        for after in (way.get("Next"), way.get("Default")):
+            if after is not None:
+                yield after, {name.removesuffix(".$") for name in way.get("Assign", {})}
+
+
 def test_a_failure_goes_through_diagnostics_and_tear_down_and_ends_as_fail() -> None:
     training = DEFINITIONS["training"]["States"]
     path = ["CollectDiagnostics"]
