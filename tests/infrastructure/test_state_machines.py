@@ -119,6 +119,7 @@ def test_a_window_that_is_lost_says_nothing_about_the_job_and_is_followed_by_ano
         (lost,) = state["Catch"]
         assert (lost["ErrorEquals"], lost["Next"]) == (["States.ALL"], "WaitForNextWindow")
         assert lost["Assign"]["error.$"] == "$", "the last of them is what the run fails with"
+        assert lost["Assign"]["lost_windows.$"] == "States.MathAdd($lost_windows, 1)"
     assert training["WaitForNextWindow"]["Next"] == "MayWatchOn"
     last, to_training = training["MayWatchOn"]["Choices"]
     assert last == {
@@ -276,6 +277,60 @@ def test_the_job_is_watched_on_whether_or_not_its_owner_could_be_told(name: str)
     state = DEFINITIONS["watch_job"]["States"][name]
     (catcher,) = state["Catch"]
     assert catcher["Next"] == state["Next"]
+
+
+def test_the_owner_is_told_once_until_the_job_or_its_log_has_been_read_again() -> None:
+    watch = DEFINITIONS["watch_job"]["States"]
+    told_of_the_job = [watch[name]["Assign"]["told_blind"] for name in ("TellOwner", "PollJob")]
+    told_of_the_log = [watch[name]["Assign"]["told_unread"] for name in ("TellOwnerOfLog", "PublishMetrics")]
+    assert told_of_the_job == told_of_the_log == [True, False]
+    (not_sent,) = watch["TellOwnerOfLog"]["Catch"]
+    assert not_sent["Assign"] == {"warn_from_lap.$": "States.MathAdd($laps, 20)"}, "an outage costs few laps"
+
+
+KEPT = {
+    "AcquireCache": {"cache", "compilation"},
+    "EnsureCapacity": {"run", "spending"},
+    "PollJob": {"phase", "wait_seconds", "blind_after", "unread_after", "warning"},
+    "PublishMetrics": {"caught_up", "unpublished"},
+    "PublishLastMetrics": {"caught_up", "unpublished"},
+    "DeleteJob": {"run", "progress"},
+    "PublishArtifacts": {"artifacts"},
+    "StopAtLimit": {"progress"},
+    "PublishAtLimit": {"artifacts"},
+    "TearDownAfterFailure": {"progress"},
+}
+"""What functions answer and later states, or the next call of the same function, have to know."""
+
+
+@pytest.mark.parametrize(("name", "fields"), KEPT.items())
+def test_what_later_states_have_to_know_of_an_answer_is_kept(name: str, fields: set[str]) -> None:
+    state = next(state for other, state in states() if other == name)
+    assert state["Assign"].items() >= {f"{field}.$": f"$.Payload.{field}" for field in fields}.items()
+
+
+def test_the_log_is_read_on_where_the_poll_before_has_ended() -> None:
+    watch = DEFINITIONS["watch_job"]["States"]
+    for name in ("PublishMetrics", "PublishLastMetrics"):
+        assert watch[name]["Parameters"]["Payload"]["cursor.$"] == "$progress"
+        assert watch[name]["Assign"]["progress.$"] == "$.Payload.cursor"
+    assert watch["LocateRank0"]["Assign"].items() >= {"rank0.$": "$.Payload.pod", "unpublished": False}.items()
+
+
+def test_a_program_that_publishes_is_known_by_the_number_of_its_attempt() -> None:
+    training = DEFINITIONS["training"]["States"]
+    for name in ("PublishArtifacts", "PublishAtLimit"):
+        assert training[name]["Assign"]["publish_attempt.$"] == "$.Payload.attempt"
+
+
+def test_every_poll_counts_towards_the_end_of_its_window() -> None:
+    """Also one that failed, and one of a job that has ended: the history has a quota."""
+    watch = DEFINITIONS["watch_job"]["States"]
+    of_the_poll = watch["PollJob"]["Catch"][1]
+    for polled in (watch["PollJob"], of_the_poll, watch["PublishLastMetrics"]):
+        assert polled["Assign"]["laps.$"] == "States.MathAdd($laps, 1)"
+    assert watch["WaitForSight"]["Next"] == "PollJob"
+    assert watch["PublishLastMetrics"]["Catch"][0]["Next"] == "ReportFailure"
 
 
 def test_a_job_whose_log_was_read_may_stall_although_its_steps_cannot_be_published() -> None:
@@ -527,7 +582,13 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     delete = training["DeleteJob"]
     assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
+    for name, restarts_in_vain in (
+        ("CountAnew", {"restarts_in_vain": 1}),
+        ("CountRestart", {"restarts_in_vain.$": "States.MathAdd($restarts_in_vain, 1)"}),
+    ):
+        assert (training[name]["Assign"], training[name]["Next"]) == (restarts_in_vain, "DeleteJob")
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
+    assert delete["Assign"]["window"] == 1
     assert delete["Assign"]["rank0"] is None, "the new gang may be on other nodes"
     told = training[delete["Next"]]
     assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
@@ -575,6 +636,11 @@ def test_another_instance_type_begins_without_the_cache_of_the_one_before() -> N
     of_the_cache = dict.fromkeys(("cache", "lost_cache", "compilation", "cache_waiting_since"))
     assert release["Assign"] == {"run.$": "$next_run", **of_the_cache}
     assert release["Next"] == "NeedsCache"
+
+
+def test_a_restarted_job_does_not_compile_what_has_been_compiled() -> None:
+    check = DEFINITIONS["training"]["States"]["CheckCompilation"]
+    assert check["Assign"] == {"compilation.$": "$.Payload"}
 
 
 def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
