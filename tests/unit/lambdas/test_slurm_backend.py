@@ -192,6 +192,17 @@ def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterward
     assert backend.status(ref).phase is JobPhase.SUCCEEDED
 
 
+def test_a_record_of_a_failure_counts_less_than_slurms_reason_unless_it_is_of_another_job(
+    backend: SlurmCluster, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({"NODE_FAIL"}))
+    leave_record(aws, ref, job_id=1, exit_code=1)
+    assert backend.status(ref).failure_reason == "NodeLost"
+    leave_record(aws, ref, job_id=2, exit_code=1)
+    assert backend.status(ref).failure_reason != "NodeLost"
+
+
 def test_a_job_that_could_not_even_leave_a_record_says_what_to_check(
     deployed: None, backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
