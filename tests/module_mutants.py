@@ -33,6 +33,8 @@ NOTICED = frozenset({"killed", "timeout", "segfault", "caught by type check"})
 EQUIVALENT = (
     # Names of HTTP headers have no case (RFC 9110, 5.1).
     (re.compile(r'(?i)"(?:if-match|host|range|content-range|content-type|etag)"'), lambda found: found[0].casefold()),
+    # hashlib knows its algorithms by their names in capitals, too.
+    (re.compile(r'(?i)hashlib\.(?:new|file_digest)\((?:\w+, )?"sha\d+"'), lambda found: found[0].casefold()),
     # Says something on machines in FIPS mode alone.
     (re.compile(r"usedforsecurity=\w+"), lambda _found: ""),
     # The default since torch 2.6; the trainer runs on 2.9 and newer.
@@ -72,7 +74,7 @@ GROUPS: Mapping[str, Group] = {
         left_out=("tests/unit/protocol/test_imports.py", "tests/unit/protocol/test_variables.py"),
         floor=0.9,
     ),
-    "logic": Group(package="lambdas", modules=("lambdas/logic/*.py",), tests=("tests/unit/lambdas",), floor=0.88),
+    "logic": Group(package="lambdas", modules=("lambdas/logic/*.py",), tests=("tests/unit/lambdas",), floor=0.9),
     "backends": Group(package="lambdas", modules=("lambdas/backends/*.py",), tests=("tests/unit/lambdas",), floor=0.8),
     "checkpoints": Group(
         package="trainer",
@@ -109,6 +111,8 @@ def settings(group: Group) -> str:
     return "\n".join(
         [
             "[tool.mutmut]",
+            # A fork of a process in which tests have run lacks the threads of libraries, and may crash without a fault.
+            'process_isolation = "forkserver"',
             f"source_paths = {[group.package]}",
             f"only_mutate = {list(group.modules)}",
             f"also_copy = {others}",

@@ -90,6 +90,7 @@ def test_a_window_is_given_what_it_reads(name: str) -> None:
     read = {
         str(value).split(".")[1] for value in watch["States"][watch["StartAt"]]["Assign"].values() if "$" in str(value)
     }
+    assert WINDOWS[name]["Parameters"]["StateMachineArn"] == "${WatchJob}"
     given = dict(WINDOWS[name]["Parameters"]["Input"])
     assert given.pop("AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID.$") == "$$.Execution.Id", (
         "the console shows whose it is"
@@ -118,6 +119,7 @@ def test_a_window_that_is_lost_says_nothing_about_the_job_and_is_followed_by_ano
         (lost,) = state["Catch"]
         assert (lost["ErrorEquals"], lost["Next"]) == (["States.ALL"], "WaitForNextWindow")
         assert lost["Assign"]["error.$"] == "$", "the last of them is what the run fails with"
+        assert lost["Assign"]["lost_windows.$"] == "States.MathAdd($lost_windows, 1)"
     assert training["WaitForNextWindow"]["Next"] == "MayWatchOn"
     last, to_training = training["MayWatchOn"]["Choices"]
     assert last == {
@@ -257,7 +259,10 @@ def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
     assert of_the_job["ErrorEquals"] == watch["PollJob"]["Retry"][0]["ErrorEquals"]
     assert (of_the_job["Next"], of_the_poll["Next"]) == ("HasLastMetrics", "IsBlindForLong")
     assert of_the_poll["Assign"]["log_unread"] is True, "no step was seen since, which is no stall"
+    assert of_the_poll["Assign"]["error.$"] == "$", "the owner is told why"
+    assert of_the_poll["Assign"]["unread_error"] is None, "and of the poll, not of the log, which is not read meanwhile"
     for name in ("LocateRank0", "PublishMetrics"):
+        assert watch[name]["Assign"].items() >= {"log_unread": False, "unread_error": None}.items(), "it could be read"
         assert watch[name]["Catch"] == [
             {
                 "ErrorEquals": ["States.ALL"],
@@ -265,6 +270,67 @@ def test_a_poll_that_fails_says_nothing_about_the_job() -> None:
                 "Next": "IsJobFinished",
             }
         ]
+
+
+@pytest.mark.parametrize("name", ["TellOwner", "TellOwnerOfLog"])
+def test_the_job_is_watched_on_whether_or_not_its_owner_could_be_told(name: str) -> None:
+    state = DEFINITIONS["watch_job"]["States"][name]
+    (catcher,) = state["Catch"]
+    assert catcher["Next"] == state["Next"]
+
+
+def test_the_owner_is_told_once_until_the_job_or_its_log_has_been_read_again() -> None:
+    watch = DEFINITIONS["watch_job"]["States"]
+    told_of_the_job = [watch[name]["Assign"]["told_blind"] for name in ("TellOwner", "PollJob")]
+    told_of_the_log = [watch[name]["Assign"]["told_unread"] for name in ("TellOwnerOfLog", "PublishMetrics")]
+    assert told_of_the_job == told_of_the_log == [True, False]
+    (not_sent,) = watch["TellOwnerOfLog"]["Catch"]
+    assert not_sent["Assign"] == {"warn_from_lap.$": "States.MathAdd($laps, 20)"}, "an outage costs few laps"
+
+
+KEPT = {
+    "AcquireCache": {"cache", "compilation"},
+    "EnsureCapacity": {"run", "spending"},
+    "PollJob": {"phase", "wait_seconds", "blind_after", "unread_after", "warning"},
+    "PublishMetrics": {"caught_up", "unpublished"},
+    "PublishLastMetrics": {"caught_up", "unpublished"},
+    "DeleteJob": {"run", "progress"},
+    "PublishArtifacts": {"artifacts"},
+    "StopAtLimit": {"progress"},
+    "PublishAtLimit": {"artifacts"},
+    "TearDownAfterFailure": {"progress"},
+}
+"""What functions answer and later states, or the next call of the same function, have to know."""
+
+
+@pytest.mark.parametrize(("name", "fields"), KEPT.items())
+def test_what_later_states_have_to_know_of_an_answer_is_kept(name: str, fields: set[str]) -> None:
+    state = next(state for other, state in states() if other == name)
+    assert state["Assign"].items() >= {f"{field}.$": f"$.Payload.{field}" for field in fields}.items()
+
+
+def test_the_log_is_read_on_where_the_poll_before_has_ended() -> None:
+    watch = DEFINITIONS["watch_job"]["States"]
+    for name in ("PublishMetrics", "PublishLastMetrics"):
+        assert watch[name]["Parameters"]["Payload"]["cursor.$"] == "$progress"
+        assert watch[name]["Assign"]["progress.$"] == "$.Payload.cursor"
+    assert watch["LocateRank0"]["Assign"].items() >= {"rank0.$": "$.Payload.pod", "unpublished": False}.items()
+
+
+def test_a_program_that_publishes_is_known_by_the_number_of_its_attempt() -> None:
+    training = DEFINITIONS["training"]["States"]
+    for name in ("PublishArtifacts", "PublishAtLimit"):
+        assert training[name]["Assign"]["publish_attempt.$"] == "$.Payload.attempt"
+
+
+def test_every_poll_counts_towards_the_end_of_its_window() -> None:
+    """Also one that failed, and one of a job that has ended: the history has a quota."""
+    watch = DEFINITIONS["watch_job"]["States"]
+    of_the_poll = watch["PollJob"]["Catch"][1]
+    for polled in (watch["PollJob"], of_the_poll, watch["PublishLastMetrics"]):
+        assert polled["Assign"]["laps.$"] == "States.MathAdd($laps, 1)"
+    assert watch["WaitForSight"]["Next"] == "PollJob"
+    assert watch["PublishLastMetrics"]["Catch"][0]["Next"] == "ReportFailure"
 
 
 def test_a_job_whose_log_was_read_may_stall_although_its_steps_cannot_be_published() -> None:
@@ -340,6 +406,33 @@ def test_every_state_can_be_reached(name: str) -> None:
     assert targets == set(definition["States"])
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_has_a_value_on_every_way_to_a_state_that_reads_it(name: str) -> None:
+    """Step Functions fails an execution that reads a variable without one."""
+    start = DEFINITIONS[name]["StartAt"]
+    given, waiting = {start: set[str]()}, [start]
+    while waiting:
+        before = waiting.pop()
+        for after, assigned in _ways_with_variables(DEFINITIONS[name]["States"][before]):
+            found = (given[before] | assigned) & given.get(after, given[before] | assigned)
+            if found != given.get(after):
+                given[after] = found
+                waiting.append(after)
+    unknown = {
+        state: set(re.findall(r"\$([A-Za-z]\w*)", json.dumps(DEFINITIONS[name]["States"][state]))) - variables
+        for state, variables in given.items()
+    }
+    assert {state: variables for state, variables in unknown.items() if variables} == {}
+
+
+def _ways_with_variables(state: dict[str, Any]) -> Iterator[tuple[str, set[str]]]:
+    """The states after a state, each with the variables that are given a value on the way to it."""
+    for way in (state, *state.get("Catch", ()), *state.get("Choices", ())):
+        for after in (way.get("Next"), way.get("Default")):
+            if after is not None:
+                yield after, {name.removesuffix(".$") for name in way.get("Assign", {})}
+
+
 def test_a_failure_goes_through_diagnostics_and_tear_down_and_ends_as_fail() -> None:
     training = DEFINITIONS["training"]["States"]
     path = ["CollectDiagnostics"]
@@ -391,9 +484,20 @@ def test_every_task_before_the_end_fails_through_diagnostics() -> None:
     afterwards |= set(WINDOWS)  # nor does a window that is lost
     for name, state in states("training"):
         if state["Type"] == "Task" and name not in afterwards | {"ValidateRun"}:
-            *others, last = state["Catch"]
-            assert (last["ErrorEquals"], last["Next"]) == (["States.ALL"], "CollectDiagnostics"), name
-            assert others == [], name
+            assert state["Catch"] == [
+                {"ErrorEquals": ["States.ALL"], "Assign": {"error.$": "$"}, "Next": "CollectDiagnostics"}
+            ], name
+
+
+def test_a_refused_spec_is_recorded_and_told_and_tears_nothing_down() -> None:
+    training = DEFINITIONS["training"]["States"]
+    (refused,) = training["ValidateRun"]["Catch"]
+    assert refused["Assign"] == {"error.$": "$"}
+    path = [refused["Next"]]
+    while training[path[-1]]["Type"] != "Fail":
+        assert _ways_of(training[path[-1]]) == {training[path[-1]]["Next"]}, "a fault on the way does not leave the way"
+        path.append(training[path[-1]]["Next"])
+    assert path == ["WriteRejectionRecord", "NotifyRejection", "DescribeFailure", "RunFailed"]
 
 
 def test_a_run_at_its_limit_is_stopped_published_and_torn_down_whatever_its_spec_says_of_failures() -> None:
@@ -478,11 +582,24 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     delete = training["DeleteJob"]
     assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
+    for name, restarts_in_vain in (
+        ("CountAnew", {"restarts_in_vain": 1}),
+        ("CountRestart", {"restarts_in_vain.$": "States.MathAdd($restarts_in_vain, 1)"}),
+    ):
+        assert (training[name]["Assign"], training[name]["Next"]) == (restarts_in_vain, "DeleteJob")
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
+    assert delete["Assign"]["window"] == 1
+    assert delete["Assign"]["rank0"] is None, "the new gang may be on other nodes"
     told = training[delete["Next"]]
     assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
         "graphs and nodes first, also if no message could be sent"
     )
+
+
+def test_a_training_is_watched_from_its_own_beginning_whatever_was_known_of_its_precompilation() -> None:
+    submit = DEFINITIONS["training"]["States"]["SubmitTraining"]
+    anew = {"phase": "pending", "rank0": None, "window": 1, "told_blind": False}
+    assert submit["Assign"].items() >= anew.items()
 
 
 def test_a_training_that_ends_with_a_loss_that_is_not_finite_has_not_succeeded() -> None:
@@ -505,6 +622,25 @@ def test_data_and_graphs_are_there_before_nodes_are_asked_for() -> None:
             waiting += [state[way] for way in ("Next", "Default") if way in state]
     assert {"StageData", "WaitForStaging", "AcquireCache", "WaitForCache"} <= before
     assert not before & {"EnsureCapacity", "SubmitPrecompile", "SubmitTraining"}
+
+
+def test_a_run_knows_since_when_it_waits_for_a_cache() -> None:
+    acquire = DEFINITIONS["training"]["States"]["AcquireCache"]
+    assert acquire["Parameters"]["Payload"]["waiting_since.$"] == "$cache_waiting_since"
+    assert acquire["Assign"]["cache_waiting_since.$"] == "$.Payload.waiting_since"
+
+
+def test_another_instance_type_begins_without_the_cache_of_the_one_before() -> None:
+    """Its graphs may be others."""
+    release = DEFINITIONS["training"]["States"]["ReleaseNodes"]
+    of_the_cache = dict.fromkeys(("cache", "lost_cache", "compilation", "cache_waiting_since"))
+    assert release["Assign"] == {"run.$": "$next_run", **of_the_cache}
+    assert release["Next"] == "NeedsCache"
+
+
+def test_a_restarted_job_does_not_compile_what_has_been_compiled() -> None:
+    check = DEFINITIONS["training"]["States"]["CheckCompilation"]
+    assert check["Assign"] == {"compilation.$": "$.Payload"}
 
 
 def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
@@ -531,6 +667,7 @@ def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only
         {"Variable": "$lost_cache", "IsNull": True},
     ]
     assert training["ForgetCache"]["Assign"] == {"lost_cache.$": "$cache", "compilation": None}
+    assert training["ForgetCache"]["Next"] == "DeleteJob"
     assert CompileCacheGone.__name__ not in restarted_errors()
 
 

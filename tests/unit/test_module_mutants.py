@@ -41,12 +41,21 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
     assert group.package not in section["also_copy"], "the copy would replace the faults"
 
 
+def test_no_mutant_runs_in_a_copy_of_a_process_with_threads() -> None:
+    """It may crash because of them, and would count as noticed."""
+    section = tomllib.loads(settings(GROUPS["staging"]))["tool"]["mutmut"]
+    assert section["process_isolation"] == "forkserver"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "equivalent"),
     [
         ('headers.append(("If-Match", etag))', 'headers.append(("if-match", etag))', True),
         ('headers.append(("If-Match", etag))', 'headers.append(("XXIf-MatchXX", etag))', False),
         ('headers.append(("If-Match", etag))', 'headers.append(("If-Match", None))', False),
+        ('hashlib.file_digest(file, "sha256")', 'hashlib.file_digest(file, "SHA256")', True),
+        ('hashlib.file_digest(file, "sha256")', 'hashlib.file_digest(None, "sha256")', False),
+        ('known["sha256"]', 'known["SHA256"]', False),
         ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(name, usedforsecurity=None)", True),
         ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(name, )", True),
         ("return hashlib.new(name, usedforsecurity=False)", "return hashlib.new(usedforsecurity=False)", False),

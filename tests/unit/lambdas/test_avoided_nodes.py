@@ -142,7 +142,9 @@ def test_the_pods_of_a_gang_keep_away_from_avoided_nodes(backend: BackendName) -
     objects = KINDS[backend].render(job_of(run, Stage.TRAINING, 2, artifacts_url="s3://artifacts/"))
     # Each requirement on a field has one value, or the API server refuses the pod.
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("node-1", "node-2")]
-    expression = json.dumps({"matchFields": fields})
+    required = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    away = json.dumps({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+    expression = f'"affinity": {away}'
     assert json.dumps(objects).count(expression) == json.dumps(objects).count('"nodeSelector"') > 0
     small = KINDS["job"].render(job_of(run, Stage.PUBLISH, 1, artifacts_url="s3://artifacts/"))
     assert expression not in json.dumps(small)

@@ -131,6 +131,7 @@ def test_only_a_launch_of_this_wait_that_failed_for_lack_of_capacity_counts() ->
         return FailedLaunch(at=STARTED_AT + minutes * MINUTE, message=text)
 
     assert shortage_of([at(-5, SHORT)], since=STARTED_AT) is None
+    assert shortage_of([at(0, SHORT)], since=STARTED_AT) == SHORT, "as soon as the wait has begun"
     assert shortage_of([at(1, "Invalid IamInstanceProfile")], since=STARTED_AT) is None
     quota = "You have requested more vCPU capacity than your current vCPU limit. VcpuLimitExceeded"
     assert shortage_of([at(1, SHORT), at(2, quota)], since=STARTED_AT) == quota

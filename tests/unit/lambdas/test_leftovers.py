@@ -156,6 +156,8 @@ def test_a_price_that_is_not_known_is_not_zero() -> None:
     owner = Owner(row=row(), execution=Execution(status=RunStatus.ABORTED, ended_at=STARTED_AT))
     (found,) = leftovers(things, {"bert": owner}, now=NOW, region="us-west-2")
     assert found.usd_per_hour is None
+    (small,) = leftovers([held("Service", "bert")], {"bert": owner}, now=NOW, region="nowhere")
+    assert small.usd_per_hour == 0.0, "of no nodes, the price need not be known"
 
 
 def test_running_runs_are_not_in_the_list() -> None:

@@ -157,6 +157,19 @@ def test_a_programs_own_figures_have_a_point_for_every_second() -> None:
     assert {datum.metric: datum.every_second for datum in data} == {RunMetric.TOKENS_PER_SECOND: True, "accuracy": True}
 
 
+def test_a_figure_of_a_step_that_has_a_metric_of_trainflows_has_its_name_and_unit() -> None:
+    step = replace(step_of(1), metrics={"mfu_percent": 31.5})
+    data = list(metric_data.of_steps("bert", [step]))
+    (found,) = (datum for datum in data if datum.value == 31.5)
+    assert (found.metric, found.unit) == (RunMetric.MODEL_FLOPS_UTILIZATION, "Percent")
+
+
+def test_a_run_knows_when_its_first_step_was_found_whatever_follows() -> None:
+    cursor = advanced(MetricsCursor(), Batch(steps=[step_of(1)]), log=None, now=NOW)
+    later = advanced(cursor, Batch(steps=[step_of(2)]), log=None, now=NOW + timedelta(minutes=1))
+    assert cursor.first_step_at == later.first_step_at == NOW
+
+
 def test_a_cursor_is_behind_if_steps_or_reports_of_steps_have_been_published_since() -> None:
     published = MetricsCursor(last_step=5, last_report=4)
     assert not is_behind(published, published)

@@ -22,7 +22,16 @@ from lambdas.handlers import preflight
 from lambdas.logic.jobs import job_of
 from lambdas.logic.preflight.account import of_account
 from lambdas.logic.preflight.cache import of_cache
-from lambdas.logic.preflight.findings import MAX_NOTES_BYTES, Finding, Note, Problem, notes, require_no_problem
+from lambdas.logic.preflight.findings import (
+    MAX_NOTES_BYTES,
+    MAX_SENTENCE,
+    Finding,
+    Note,
+    Problem,
+    notes,
+    require_no_problem,
+    shortened,
+)
 from lambdas.logic.preflight.probe import (
     image_out_of_reach,
     never_ran,
@@ -381,6 +390,12 @@ def test_a_probe_that_never_ran_is_reported_with_its_pending_reason() -> None:
 
 
 # The list
+
+
+def test_only_what_is_longer_than_a_sentence_may_be_is_cut_off() -> None:
+    longest = "x" * MAX_SENTENCE
+    assert shortened(longest) == longest
+    assert shortened(f"{longest}x") == f"{longest[:-1]}…"
 
 
 def test_one_problem_is_a_sentence_and_several_are_a_numbered_list() -> None:

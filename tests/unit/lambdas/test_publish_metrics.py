@@ -19,20 +19,25 @@ from lambdas.gateways import metrics, objects
 from lambdas.handlers import publish_metrics, recording
 from lambdas.handlers.publish_metrics import LINES_BETWEEN_DEADLINE_CHECKS
 from lambdas.handlers.recording import MAX_STEPS_BYTES
-from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH
+from lambdas.logic import metric_data
+from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH, next_batch
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
+from trainflow.models.log_line import LogLine
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
+from trainflow.protocol.step_report import StepReport, report_line
 from trainflow.record.placement import Placement
 from trainflow.record.steps import KeptSteps
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)
 MIB = 1024 * 1024
+OF_CLUSTER = 3
+"""Data points of the cluster beside those of a batch."""
 
 
 def metrics_line(step: int) -> str:
@@ -322,9 +327,21 @@ def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKuber
 
 
 def test_the_largest_batch_fits_one_call_whatever_the_tables_hold() -> None:
-    of_cluster = 3
-    data = MAX_LINES_PER_BATCH * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + of_cluster
+    data = MAX_LINES_PER_BATCH * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + OF_CLUSTER
     assert data <= metrics.MAX_DATA_PER_CALL
+
+
+@pytest.mark.parametrize("has_metrics_lines", [True, False], ids=["beside metrics lines", "alone"])
+def test_a_batch_of_reports_with_many_figures_fits_one_call(has_metrics_lines: bool) -> None:
+    figures = {f"m{number}": 0.5 for number in range(40)}
+    lines = []
+    for step in range(100):
+        lines += [LogLine(NOW, metrics_line(step))] if has_metrics_lines else []
+        lines.append(LogLine(NOW, report_line(StepReport(step=step, loss=1.0, mfu_percent=30.0, others=figures))))
+    batch = next_batch(lines, MetricsCursor())
+    of_steps = metric_data.of_steps(RUN.run_id, batch.steps, figures)
+    of_reports = metric_data.of_reports(RUN.run_id, batch.reports, figures)
+    assert 500 < len([*of_steps, *of_reports]) + OF_CLUSTER <= metrics.MAX_DATA_PER_CALL
 
 
 class Endless:

@@ -239,7 +239,7 @@ def test_an_unknown_job_is_none_and_may_be_cancelled(slurm: RestController, serv
 
 def test_a_cancel_that_fails_is_a_named_error(slurm: RestController, server: FakeServer) -> None:
     server.answers["DELETE job/9"] = (500, UNKNOWN)
-    with pytest.raises(ClusterUnavailable):
+    with pytest.raises(ClusterUnavailable, match=r"answered 500 \(Failed while looking for jobs\)"):
         slurm.cancel(9)
 
 
@@ -247,6 +247,8 @@ def test_a_partition_is_found_or_none(slurm: RestController, server: FakeServer)
     server.answers["GET partition/short"] = (200, server.dialect.partition)
     server.answers["GET partition/long"] = server.dialect.no_partition
     assert slurm.partition("short") == Partition(name="short", num_nodes=2, max_minutes=5)
+    assert slurm.partition("long") is None
+    server.answers["GET partition/long"] = (404, {})
     assert slurm.partition("long") is None
 
 

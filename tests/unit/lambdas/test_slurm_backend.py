@@ -68,7 +68,7 @@ def leave(aws: Aws, key: str, content: str | bytes) -> None:
     aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=f"runs/bert-slurm-0123456789ab/{key}", Body=body)
 
 
-def leave_record(aws: Aws, ref: JobRef, **fields: Any) -> None:
+def leave_record(aws: Aws, ref: JobRef, *, size: int = 0, **fields: Any) -> None:
     node = {"index": 0, "node": "n0", "exit_code": fields.get("exit_code", 0), "message": "{}", "finished_at": None}
     record = {
         "job_id": 1,
@@ -80,7 +80,7 @@ def leave_record(aws: Aws, ref: JobRef, **fields: Any) -> None:
         "nodes": [node],
         **fields,
     }
-    leave(aws, f"jobs/{ref.name}.json", json.dumps(record))
+    leave(aws, f"jobs/{ref.name}.json", json.dumps(record).ljust(size))
 
 
 def test_the_same_submit_twice_makes_one_job(backend: SlurmCluster, slurm: FakeController, run: Run) -> None:
@@ -192,6 +192,17 @@ def test_a_program_that_ended_well_counts_whatever_happened_to_its_job_afterward
     assert backend.status(ref).phase is JobPhase.SUCCEEDED
 
 
+def test_a_record_of_a_failure_counts_less_than_slurms_reason_unless_it_is_of_another_job(
+    backend: SlurmCluster, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+) -> None:
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({"NODE_FAIL"}))
+    leave_record(aws, ref, job_id=1, exit_code=1)
+    assert backend.status(ref).failure_reason == "NodeLost"
+    leave_record(aws, ref, job_id=2, exit_code=1)
+    assert backend.status(ref).failure_reason != "NodeLost"
+
+
 def test_a_job_that_could_not_even_leave_a_record_says_what_to_check(
     deployed: None, backend: SlurmCluster, slurm: FakeController, run: Run, ref: JobRef
 ) -> None:
@@ -250,10 +261,14 @@ def test_what_is_no_record_is_none(backend: SlurmCluster, aws: Aws, ref: JobRef)
 def test_what_is_too_large_to_be_a_record_is_none(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
     """Every program of a run may write objects there, and they have any size."""
     failed = {"index": 0, "node": "n0", "exit_code": 1, "message": "bad"}
-    leave_record(aws, ref, exit_code=1, nodes=[failed], padding=" " * MAX_RECORD_BYTES)
+    leave_record(aws, ref, exit_code=1, nodes=[failed], size=MAX_RECORD_BYTES + 1)
     assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
-    leave_record(aws, ref, exit_code=1, nodes=[failed], padding=" " * (MAX_RECORD_BYTES - 1000))
+    leave_record(aws, ref, exit_code=1, nodes=[failed], size=MAX_RECORD_BYTES)
     assert [pod.message for pod in backend.failed_pods_of_run("bert-slurm-0123456789ab")] == ["bad"]
+
+
+def test_a_job_has_no_log_before_its_program_prints(backend: SlurmCluster, ref: JobRef) -> None:
+    assert list(backend.read_log(f"{ref.name}-0")) == []
 
 
 def test_of_a_log_that_is_too_large_the_beginning_is_read(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
@@ -354,8 +369,11 @@ def test_a_log_is_followed_until_its_job_has_ended(
 
 
 @pytest.fixture
-def deployed(backend: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slurm_cluster, "connect", lambda *_arguments, **_options: backend)
+def deployed(aws: Aws, slurm: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(_url: str, *, bucket: str, **_options: str) -> SlurmCluster:
+        return SlurmCluster(slurm, JobFiles(bucket), user=USER)
+
+    monkeypatch.setattr(slurm_cluster, "connect", connect)
     environment = {"SLURM_SHARED_FOLDER": SITE.shared_folder, "SLURM_API_URL": "http://slurm", "SLURM_PROPERTIES": "{}"}
     for name in SLURM:
         monkeypatch.setenv(name, environment.get(name, ""))

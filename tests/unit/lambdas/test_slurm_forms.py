@@ -225,6 +225,8 @@ def test_a_partition_is_understood_in_both_families() -> None:
         "partition": {"state": ["DRAIN"]},
     }
     assert partition_of(new) == Partition(name="trn1", num_nodes=16, max_nodes_per_job=8, is_up=False)
+    down = {**recorded("partition-v0.0.38.json")["partitions"][0], "state": "DOWN"}
+    assert not partition_of(down).is_up
     flagged = {**recorded("partition-v0.0.38.json")["partitions"][0], "flags": ["default"]}
     assert partition_of(flagged).is_default
 

@@ -120,6 +120,10 @@ def test_the_queue_is_read_line_by_line(slurm: SsmController, ssm: Ssm) -> None:
         ),
     )
     ours, other = slurm.jobs()
+    command, *_packing = ssm.shell_command().removeprefix("set -o pipefail; ").split(" | ")
+    assert shlex.split(command)[:-1] == [
+        *("TZ=UTC", "SLURM_TIME_FORMAT=standard", "squeue", "--noheader", "--states=all", "--user=trainer")
+    ]
     assert ours == SlurmJob(
         job_id=12,
         name="bert-0123456789ab-training-1",
@@ -183,6 +187,7 @@ def test_a_partition_is_read_from_scontrol(slurm: SsmController, ssm: Ssm) -> No
         "TotalCPUs=256 TotalNodes=2 MaxMemPerNode=UNLIMITED\n",
     )
     assert slurm.partition("trn1") == Partition(name="trn1", num_nodes=2, max_minutes=2910)
+    assert ssm.shell_command() == "scontrol --oneliner show partition trn1"
 
 
 def test_the_default_partition_is_among_all_of_them(slurm: SsmController, ssm: Ssm) -> None:

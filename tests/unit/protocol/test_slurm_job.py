@@ -50,6 +50,14 @@ def test_a_record_comes_back_from_its_object(record: JobRecord) -> None:
     assert parse_record(record_to_bytes(record)) == record
 
 
+def test_a_record_of_an_earlier_version_has_no_other_nodes() -> None:
+    now = datetime(2026, 11, 22, tzinfo=UTC)
+    right = JobRecord(job_id=7, spec_hash="feed", exit_code=0, started_at=now, ended_at=now, nodes=())
+    document = json.loads(record_to_bytes(right))
+    del document["others"]
+    assert parse_record(json.dumps(document)) == right
+
+
 @given(st.text() | st.binary())
 def test_what_is_no_record_is_none(content: str | bytes) -> None:
     assert parse_record(content) is None

@@ -88,6 +88,15 @@ def test_memory_can_be_taken_beforehand_and_the_state_stays_as_it_is() -> None:
     assert torch.equal(copied["a"], torch.ones(3))
 
 
+def test_a_writer_takes_memory_for_the_state_that_it_will_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    monkeypatch.setattr(HostCopy, "make_room", lambda _copy, of: taken.append(of))
+    live = state()
+    with CheckpointWriter(lambda _content, _progress: None, CpuDevice()) as writer:
+        writer.prepare(live)
+    assert [each is live for each in taken] == [True]
+
+
 def test_the_training_goes_on_while_a_checkpoint_is_written() -> None:
     may_write, written = threading.Event(), []
 
@@ -172,6 +181,12 @@ def test_another_training_is_refused_with_both_values_unless_the_change_is_allow
     assert said.startswith(f"Resuming although {words}")
 
 
+def test_switches_are_named_as_they_are_written_in_a_command(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, state(), Progress(step=1), with_settings(nesterov=True))
+    with pytest.raises(CheckpointInvalid, match="--nesterov is false and the checkpoint was made with true"):
+        newest(tmp_path, with_settings(nesterov=False))
+
+
 def test_of_several_changes_those_that_are_not_allowed_are_refused(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
     with pytest.raises(CheckpointInvalid) as caught:
@@ -213,6 +228,7 @@ def test_a_checkpoint_whose_tensors_do_not_fit_cannot_be_allowed(
         ("checkpoint_steps", "names 'checkpoint_steps', which checkpoints are not compared by"),
         ("seed,hidden_size", "names hidden_size, with which a checkpoint's tensors would not fit"),
         ("optimizer", "names optimizer, with which a checkpoint's tensors would not fit"),
+        ("optimizer", "in another --output_dir instead, with --initial_weights"),
     ],
 )
 def test_only_what_is_compared_and_fits_can_be_allowed(tmp_path: Path, names: str, words: str) -> None:

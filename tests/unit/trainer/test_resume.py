@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -116,6 +117,12 @@ def test_a_file_is_complete_when_its_last_byte_is_there(name: str, tmp_path: Pat
     for length in (0, 1, 7, 8, 9, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
         assert not complete(path), length
+
+
+def test_a_header_longer_than_any_is_none(tmp_path: Path) -> None:
+    """It is not even read: what was overwritten may give any length."""
+    (path := tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", patterns.MAX_HEADER + 1) + b"{}")
+    assert not complete(path)
 
 
 def test_a_file_without_tensors_is_complete(tmp_path: Path) -> None:

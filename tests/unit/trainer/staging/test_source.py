@@ -62,6 +62,12 @@ def test_an_empty_prefix_is_named(server: ObjectServer) -> None:
         open_source("s3://datasets/corpus/")
 
 
+def test_an_empty_archive_is_named(server: ObjectServer) -> None:
+    server.objects = {"a.tar": b""}
+    with pytest.raises(DatasetInvalid, match=r"s3://datasets/a\.tar is empty"):
+        open_source("s3://datasets/a.tar")
+
+
 def test_nothing_is_signed_for_a_public_bucket(server: ObjectServer) -> None:
     server.objects = {"a.tar": b"123"}
     assert open_source("s3://datasets/a.tar", unsigned=True).region is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -193,5 +195,27 @@ def test_without_an_etag_another_size_tells_that_a_file_was_replaced(server: Obj
 
 def test_a_role_that_may_not_read_is_named(server: ObjectServer, file: RemoteFile) -> None:
     server.misbehave = lambda _read, handler: handler.refuse(403, "AccessDenied") or True  # type: ignore[attr-defined]
-    with pytest.raises(DatasetNotFound, match="s3:GetObject"):
+    with pytest.raises(DatasetNotFound, match=r"^s3://datasets/corpus\.tar may not be read.*s3:GetObject"):
         fetched(file)
+
+
+FAULTS = """
+import resource
+from trainer.staging import transfer
+{first}
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+def read(): [b"x" * transfer.RANGE_BYTES for _ in range(transfer.BYTES_IN_FLIGHT // transfer.RANGE_BYTES)]
+read()
+before = faults()
+for _ in range(5): read()
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only the C library of Linux is told to keep its memory")
+def test_memory_of_ranges_that_were_taken_is_there_for_the_next() -> None:
+    def page_faults(first: str) -> int:
+        program = FAULTS.format(first=first)
+        return int(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout)
+
+    assert page_faults("transfer._keep_freed_memory()") < page_faults("") / 10
