@@ -88,7 +88,7 @@ class Stream(ABC):
         return True
 
     def _take(self, size: int) -> memoryview:
-        piece = self._chunk[: max(size, 0)]
+        piece = self._chunk[:size]
         self._chunk = self._chunk[len(piece) :]
         self._taken(self._position, piece)
         self._position += len(piece)
