@@ -106,6 +106,7 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks scaling --out benchmarks/results/scaling.json
 	$(BIN)/python -m benchmarks scale --out benchmarks/results/scale.json
 	$(BIN)/python -m benchmarks memory --out benchmarks/results/memory.json
+	$(BIN)/python -m benchmarks judging --out benchmarks/results/judging.json
 	$(BIN)/python -m benchmarks cli --out benchmarks/results/cli.json
 	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
 	$(BIN)/python -m benchmarks faults --out benchmarks/results/faults.json
