@@ -146,15 +146,16 @@ def test_it_is_examined(place: Place) -> None:
     assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
 
 
-READS = {"artifacts", "compare", "exec", "list", "metrics", "report", "schema", "status", "sweep", "top"}
-"""Commands of the documents that end by themselves, leave a run as it is, and judge nothing."""
+READS = {"artifacts", "compare", "exec", "list", "metrics", "plan", "report", "schema", "status", "sweep", "top"}
+"""Commands of the documents that end by themselves, leave a run as it is, and judge nothing; so do dry runs."""
 
 DOCUMENTED = {
     " ".join(words[1:]).removesuffix(" --open")  # there is no browser
     for block in blocks()
     if block.need is None and not block.inline
     for words in block.commands()
-    if words[0] == "trainflow" and words[1] in READS and not GRID_ID.fullmatch(words[2])
+    if words[0] == "trainflow" and (words[1] in READS or words[-1] == "--dry-run")
+    if not GRID_ID.fullmatch(words[2])
 }
 
 
