@@ -225,6 +225,14 @@ def test_what_a_rule_advises_stands_behind_the_sentence_that_names_the_pod() -> 
         assert str(error) == f"Pod 'a-0' on node 'n0' ended with exit code 137 (Evicted): {said}. {advice}"
 
 
+def test_a_place_that_may_not_be_written_and_a_full_disk_call_for_different_things() -> None:
+    read_only = judged("OSError: [Errno 30] Read-only file system: 'rank0.txt'")
+    full = judged("OSError: [Errno 28] No space left on device: '/runs/a/step-9.pt'")
+    assert (read_only.error.name, full.error.name) == ("StorageFailed", "StorageFailed")
+    assert "workload.writable_root" in read_only.advice
+    assert read_only.advice != full.advice
+
+
 def test_a_job_without_a_message_fails_with_its_reason() -> None:
     status = JobStatus(phase=None, failure_reason="BackoffLimitExceeded")
     error = failure(TRAINING, status, [], last_step=None)
