@@ -118,10 +118,7 @@ class Twin:
         self._python = Path(sys.executable)
         self._known_images: Sequence[str] = ()
         self._without_capacity = frozenset(without_capacity)
-        self._deployed, self._no_op_seconds = deployed, no_op_seconds
-        self._wants_walls = bool(walls)
-        self.has_walls = (machine_has_walls() if walls is None else walls) and no_op_seconds is None
-        """Whether pods run as their user, with their own root file system and mounts."""
+        self._deployed, self._no_op_seconds, self._walls = deployed, no_op_seconds, walls
         # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
         scaled = no_op_seconds is None and kubeconfig is None
         self._node_times = node_times(time_scale) if scaled else NodeTimes()
@@ -206,6 +203,13 @@ class Twin:
         folder_buckets.save(self.aws, deployment.ARTIFACT_BUCKET, self.home / "s3")
         kept_tables.save(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
 
+    @property
+    def has_walls(self) -> bool:
+        """Whether pods run as their user, with their own root file system and mounts."""
+        if self._no_op_seconds is not None:
+            return False
+        return machine_has_walls() if self._walls is None else self._walls
+
     def _stop_cluster(self) -> None:
         if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
             self._cluster.stdin.close()
@@ -214,7 +218,7 @@ class Twin:
             self._cluster = None
 
     def _start(self) -> None:
-        if self._wants_walls and not machine_has_walls():
+        if self._walls and not machine_has_walls():
             raise TwinError("--walls: this machine gives its users no namespaces; leave the option out.")
         for folder in (self.home / "s3", self._volumes, self.log_dir):
             folder.mkdir(parents=True, exist_ok=True)
