@@ -168,8 +168,7 @@ def _small_job_placement() -> dict[str, Any]:
     return {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
         "tolerations": [
-            {"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"}
-            for key, value in SMALL_JOB_NODES.items()
+            {"key": NODES_LABEL, "operator": "Equal", "value": SMALL_JOB_NODES[NODES_LABEL], "effect": "NoSchedule"}
         ],
     }
 
