@@ -246,7 +246,7 @@ def already_run(title: str, run_id: str, status: RunStatus) -> tuple[str, str]:
     lines = [
         f"Request: {title}",
         f"What happened: the run of exactly this spec, {run_id}, ended {status}. Nothing was started.",
-        "What to do: to run it again as it is, trainflow run SPEC; or give the spec another name and upload it.",
+        "What to do: to run it again as it is, use trainflow run SPEC; or give the spec another name and upload it.",
     ]
     return f"Trainflow: {run_id} has run before", "\n".join(lines)
 
