@@ -185,7 +185,8 @@ def test_kubectl_has_the_verb_and_its_options(block: Block, words: list[str], ku
     if "$@" in words:  # a function, which takes its verb from its caller
         verb, own = "get", words
     else:
-        verb = next(word for word in words if word in VERBS)
+        verb = next((word for word in words if word in VERBS), "")
+        assert verb, f"{block.where}: none of the verbs that this test knows: {', '.join(VERBS)}"
         before = words[: words.index(verb)]
         assert before in ([], ["-n", before[-1] if before else ""]), block.where
         own = words[words.index(verb) : words.index("--") if "--" in words else None]
@@ -209,6 +210,7 @@ VERBS = (
         "apply",
         "cordon",
         "cp",
+        "create",
         "debug",
         "delete",
         "describe",
