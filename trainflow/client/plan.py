@@ -171,7 +171,7 @@ def _estimate(
     for record in earlier:
         rate = _seconds_per_step(record)
         if record.status is RunStatus.SUCCEEDED and rate is not None and _same(spec, record.spec):
-            trained, whole = rate * (record.training.steps if record.training else 0), _seconds(record)
+            trained, whole = rate * _own_steps(record), _seconds(record)
             hours = (rate * steps + max(0.0, whole - trained)) / 3600
             return Estimate(
                 hours=round(hours, 3), usd=_times(price, hours), run_id=record.run_id, seconds_per_step=round(rate, 4)
@@ -189,10 +189,18 @@ def _published(figure: PublishedFigure, steps: int, price: float | None) -> Esti
 
 def _seconds_per_step(record: RunRecord) -> float | None:
     """Time in the training's state over its steps: waits for pods and restarts count, as they will again."""
-    steps = record.training.steps if record.training else 0
+    steps = _own_steps(record)
     own = [visit for visit in record.states if visit.name == WATCHING and visit.exited_at is not None]
     seconds = sum((visit.exited_at - visit.entered_at).total_seconds() for visit in own if visit.exited_at)
     return seconds / steps if steps > 0 and seconds > 0 else None
+
+
+def _own_steps(record: RunRecord) -> int:
+    """Steps that the run has trained itself, without those of the run that it continues."""
+    steps, published = record.training.steps if record.training else 0, record.metrics_published
+    if not record.spec.get("resume_from") or published is None or published.first_step is None:
+        return steps
+    return steps - published.first_step + 1
 
 
 def _seconds(record: RunRecord) -> float:

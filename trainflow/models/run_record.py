@@ -168,6 +168,7 @@ class Compilation(_Entry):
 
 class Training(_Entry):
     steps: int
+    """The step that the training has reached, counted from the beginning of the first of the runs that it continues."""
     first_loss: AnyNumber | None = None
     last_loss: AnyNumber | None = None
     sequences_per_second: float | None = None

@@ -207,14 +207,14 @@ def _compilation(checked: Any, acquired: Any) -> Compilation | None:
 
 
 def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
-    """None if training never began; the number of steps is the program's own, or else of the steps that it logged."""
+    """None if training never began. Its steps are counted by the program, or else by the last step that it logged."""
     if not kept.steps and task_output(history, "SubmitTraining") is None:
         return None
     published = publication(history)
     told = trained_steps(history)
     losses = [step.loss for step in kept.steps if step.loss is not None]  # a step may have other figures alone
     return Training(
-        steps=kept.progress.datapoints if told is None else told,
+        steps=(kept.progress.last_step or 0) if told is None else told,
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         sequences_per_second=kept.sequences_per_second,

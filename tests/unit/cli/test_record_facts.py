@@ -209,15 +209,16 @@ def test_a_spec_that_is_none_has_no_inputs(spec: Any) -> None:
 
 @pytest.mark.parametrize(
     ("torn_down", "published_steps", "steps"),
-    [({"trained_steps": 40}, None, 40), ({}, 40, 40), ({"trained_steps": None}, None, 1), ("unreadable", None, 1)],
+    [({"trained_steps": 40}, None, 40), ({}, 40, 40), ({"trained_steps": None}, None, 35), ("unreadable", None, 35)],
     ids=["released before publishing", "nothing was torn down", "the program says none", "no answer"],
 )
-def test_the_steps_of_a_training_are_those_that_its_program_has_counted(
+def test_the_steps_of_a_training_are_counted_by_its_program_or_else_the_last_that_it_logged(
     torn_down: Any, published_steps: int | None, steps: int
 ) -> None:
     answers = (("TearDown", 1, torn_down), ("PublishArtifacts", 1, {"trained_steps": published_steps}))
     history = history_of(("SubmitTraining", 0, {}), *answers)
-    training = record_of(history, kept=kept_steps_of([StepMetrics(START, None, 1, 2.0, None, None)])).training
+    every_fifth = [StepMetrics(START, None, step, 2.0, None, None) for step in (30, 35)]
+    training = record_of(history, kept=kept_steps_of(every_fifth)).training
     assert training is not None
     assert training.steps == steps
 

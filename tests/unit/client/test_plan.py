@@ -20,7 +20,7 @@ from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.models.planned_run import PlannedJob, PlannedRun
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run import Stage
-from trainflow.models.run_record import RunRecord, RunStatus, StateVisit, Training
+from trainflow.models.run_record import MetricsPublished, RunRecord, RunStatus, StateVisit, Training
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.models.workload import option_words
 from trainflow.report.published_figures import figure_of_spec
@@ -85,6 +85,20 @@ def test_an_earlier_run_of_the_same_shape_tells_how_long_it_takes() -> None:
     assert plan.estimate == Estimate(hours=3.0, usd=round(3 * price, 2), run_id="old", seconds_per_step=36.0)
     assert "estimate  3 h 00 min for 200 steps" in plan_text(plan)
     assert plan.as_json()["estimate"]["run_id"] == "old"
+
+
+def test_a_run_that_continued_another_counts_only_the_steps_that_it_trained() -> None:
+    record = record_of(
+        {**spec_of(max_steps=1000), "resume_from": ["old-1"], "checkpoint": {"path": "step-{step}.pt"}}
+    ).model_copy(
+        update={
+            "training": Training(steps=1000),
+            "metrics_published": MetricsPublished(datapoints=100, first_step=901, last_step=1000),
+        }
+    )
+    plan = plan_of(parse_run_spec(spec_of(max_steps=200)), region=REGION, earlier=[record])
+    assert plan.estimate is not None
+    assert (plan.estimate.hours, plan.estimate.seconds_per_step) == (3.0, 36.0)
 
 
 def test_a_run_of_the_twin_tells_no_price() -> None:
