@@ -176,7 +176,7 @@ class Training(_Entry):
     throughput_of: str = "sequences"
     """What `sequences_per_second` counts in truth: `samples` where the program says so."""
     speeds: dict[str, float] = Field(default_factory=empty_dict)
-    """Median of each speed over all ranks by the data that the program counts, such as `tokens` or `images`."""
+    """Median of each speed by the data that the program counts, such as `tokens`, or `tokens per process`."""
     last_metrics: dict[str, float] = Field(default_factory=empty_dict)
     """Newest value of each further figure that the program reported, under its own name."""
     non_finite_steps: int = 0

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run_record import RunRecord
-from trainflow.record.wording import DATA
+from trainflow.record.wording import DATA, PER_NODE, PER_PROCESS
 
 NUM_NODES = "compute.num_nodes"
 
@@ -26,7 +26,25 @@ class Measured:
     instance_type: str | None = None
     """Type of the nodes that it got, which may be one of `compute.fallback`."""
     speeds: Mapping[str, float] = field(default_factory=dict)
-    """Per second over all ranks, by the data that its program counts, such as `sequences` or `tokens`."""
+    """Per second, by the data that its program counts: over all ranks (`tokens`), or of a part of them
+    (`tokens per process`, `tokens per node`)."""
+
+    @property
+    def num_nodes(self) -> int | None:
+        return _positive(self.spec, "num_nodes")
+
+    def speed(self, data: str) -> float | None:
+        """Per second over all ranks; None if the program does not count such data, or the spec says no number of nodes.
+
+        Args:
+            data: One of `DATA`.
+        """
+        nodes, processes = self.num_nodes, _positive(self.spec, "processes_per_node") or 1
+        if nodes is None:
+            return None
+        parts = {"": 1, PER_NODE: nodes, PER_PROCESS: nodes * processes}
+        said = (self.speeds.get(f"{data}{part}", 0.0) * number for part, number in parts.items())
+        return next((round(speed, 2) for speed in said if speed), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +104,9 @@ def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
         Empty for runs that differ in another field or in the type of their nodes, that are of one size, or that have no
         speed of the same data.
     """
-    sizes = [_num_nodes(run.spec) for run in runs]
-    data = next((data for data in DATA if runs and all(run.speeds.get(data) for run in runs)), "")
-    speeds = [run.speeds.get(data) for run in runs]
+    sizes = [run.num_nodes for run in runs]
+    data = next((data for data in DATA if runs and all(run.speed(data) for run in runs)), "")
+    speeds = [run.speed(data) for run in runs]
     alike = len({run.instance_type for run in runs}) < 2
     known = [(run.run_id, size, speed) for run, size, speed in zip(runs, sizes, speeds, strict=True) if size and speed]
     if not alike or len(known) < len(runs) or len(set(sizes)) < 2:
@@ -110,9 +128,9 @@ def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
     ]
 
 
-def _num_nodes(spec: Mapping[str, Any]) -> int | None:
+def _positive(spec: Mapping[str, Any], field_name: str) -> int | None:
     compute = spec.get("compute")
-    size = compute.get("num_nodes") if isinstance(compute, Mapping) else None
+    size = compute.get(field_name) if isinstance(compute, Mapping) else None
     return size if isinstance(size, int) and size > 0 else None
 
 

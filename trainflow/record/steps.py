@@ -126,7 +126,7 @@ def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
 
 
 def median_speeds(steps: Sequence[StepMetrics]) -> dict[str, float]:
-    """Median of each speed over all ranks, by the data that it counts: of the throughput and of further figures.
+    """Median of each speed by the data that it counts (`data_of_speed`): of the throughput and of further figures.
 
     Of more than `MAX_STEPS` steps, as many count that are evenly spaced; of two figures of the same data, the first.
     """

@@ -72,10 +72,19 @@ def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float], c
     return f"{rate(value)} {found[1]}/s{f' per {found[2]}' if found[2] else ''}"
 
 
+PER_NODE, PER_PROCESS = " per node", " per process"
+"""Ends of the names of speeds that are those of a part of the training."""
+
+_PARTS = {None: "", "node": PER_NODE, "device": PER_PROCESS, "gpu": PER_PROCESS, "core": PER_PROCESS}
+
+
 def data_of_speed(name: str) -> str | None:
-    """What a figure of this name counts a second over all ranks, such as `tokens`; None if it is no such speed."""
+    """What a figure of this name counts a second: `tokens`, or `tokens per process`; None if it is no such speed.
+
+    A device is that of one process, as torchrun starts them; how many chips a process has is not known.
+    """
     found = _SPEED.fullmatch(name.lower())
-    return found[1] if found and found[1] in DATA and found[2] is None else None
+    return f"{found[1]}{_PARTS[found[2]]}" if found and found[1] in DATA and found[2] in _PARTS else None
 
 
 def rate(value: float | None) -> str:

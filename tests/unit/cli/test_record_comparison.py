@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from trainflow.record.comparison import Measured, ScaledRun, differing_fields, scaling
+from trainflow.record.wording import data_of_speed
 
 
 def test_specs_are_compared_field_by_field() -> None:
@@ -74,6 +75,34 @@ def test_programs_that_say_no_sequences_are_compared_by_what_all_of_them_say() -
         ("tokens", 900.0, 0.9),
     ]
     assert scaling([replace(each, speeds={"steps": 4.0}) for each in (one, two)]) == []
+
+
+def test_the_speed_of_a_device_or_a_node_is_that_of_all_of_them() -> None:
+    one, two = run(1, 1000.0, counted="tokens per process"), run(2, 900.0, counted="tokens per process")
+    gangs = [replace(each, spec={"compute": {**each.spec["compute"], "processes_per_node": 8}}) for each in (one, two)]
+    assert [(each.throughput_of, each.throughput, each.per_node, each.efficiency) for each in scaling(gangs)] == [
+        ("tokens", 8000.0, 8000.0, 1.0),
+        ("tokens", 14400.0, 7200.0, 0.9),
+    ]
+    nodes = [run(2, 400.0, counted="images per node"), run(4, 300.0, counted="images per node")]
+    assert [(each.throughput, each.efficiency) for each in scaling(nodes)] == [(800.0, 1.0), (1200.0, 0.75)]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("tokens_per_second", "tokens"),
+        ("train/images_per_sec", "images"),
+        ("tokens_per_second_per_device", "tokens per process"),
+        ("samples/s/gpu", "samples per process"),
+        ("tokens_per_sec_per_node", "tokens per node"),
+        ("tokens_per_second_per_chip", None),
+        ("steps_per_second", None),
+        ("loss", None),
+    ],
+)
+def test_a_speed_is_known_by_the_name_of_its_figure(name: str, data: str | None) -> None:
+    assert data_of_speed(name) == data
 
 
 def test_of_repeated_runs_on_the_fewest_nodes_the_median_counts() -> None:

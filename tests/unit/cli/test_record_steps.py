@@ -121,8 +121,8 @@ def test_the_speed_has_the_unit_of_the_program(name: str, unit: str) -> None:
     assert (report.sequences_per_second, report.as_step(START).throughput_of) == (3.0, unit)
 
 
-def test_a_record_has_the_median_of_every_speed_over_all_ranks() -> None:
-    """Not of a share of one device, and of two figures of the same data only that of the first."""
+def test_a_record_has_the_median_of_every_speed() -> None:
+    """The share of one device is not the sum over them, and of two figures of the same data only the first counts."""
     others = {
         "images/s": 8.0,
         "tokens_per_second_per_device": 3.0,
@@ -135,4 +135,4 @@ def test_a_record_has_the_median_of_every_speed_over_all_ranks() -> None:
     ]
     record = recorded("succeeded").record(kept=kept_steps_of([step for step in logged if step is not None]))
     assert record.training is not None
-    assert record.training.speeds == {"images": 8.0, "tokens": 100.0}
+    assert record.training.speeds == {"images": 8.0, "tokens": 100.0, "tokens per process": 3.0}
