@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -150,7 +152,40 @@ def test_a_run_has_its_states_as_soon_as_it_has_a_start(observed: Observed) -> N
     assert observed.observer.snapshot().states
 
 
+def test_lines_that_come_before_the_spec_are_read_as_the_spec_says(tmp_path: Path) -> None:
+    """A run that is watched later on has a long log already, which may arrive before the first answer on its spec."""
+    run = recorded("succeeded")
+    started = run.history.events[0]
+    spec = json.loads(started["executionStartedEventDetails"]["input"])
+    told = json.dumps({**spec, "progress": {"pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"}})
+    first = {**started, "executionStartedEventDetails": {"input": told}}
+    history = replace(run.history, events=(first, *run.history.events[1:]))
+    observed = Observed(replace(run, history=history), tmp_path / "logs")
+    log = observed.cluster.logs.setdefault("train-0", FakeLog())
+    log.write(*stamped(("step 1 loss 9.5", "step 2 loss 9.25")))
+    observed.cluster.pods["train-0"] = running_pod("train-0")
+    observed.observer.start()
+    try:
+        eventually(lambda: (observed.log_dir / "train-0.log").read_text().count("\n") == 2)
+        assert observed.observer.snapshot().steps == ()
+        observed.show(20)
+        eventually(lambda: [step.loss for step in observed.observer.snapshot().steps] == [9.5, 9.25])
+    finally:
+        log.end()
+        observed.observer.stop()
+
+
+def test_without_a_right_to_read_the_spec_lines_are_read_by_their_form(observed: Observed) -> None:
+    refused = {"Code": "AccessDeniedException", "Message": "User x is not authorized"}
+    observed.stepfunctions.refusal = ClientError({"Error": refused}, "GetExecutionHistory")
+    observed.cluster.logs.setdefault("train-0", FakeLog()).write(*stamped(observed.run.log[:7]))
+    observed.cluster.pods["train-0"] = running_pod("train-0")
+    observed.observer.start()
+    eventually(lambda: len(observed.observer.snapshot().steps) == 5)
+
+
 def test_only_the_training_jobs_rank_0_gives_steps(observed: Observed) -> None:
+    observed.show(20)
     observed.observer.start()
     stream = observed.cluster.watches.get(timeout=10)
     for name, stage, index in (("pre-0", "precompile", 0), ("train-1", "training", 1)):

@@ -89,7 +89,7 @@ class RunObserver:
         self._executions = ExecutionTree(stepfunctions, execution_arn)
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}
-        self._training = TrainingLog(self._spec)
+        self._training = TrainingLog(self._spec_of_log)
         self._staging: StagingReport | None = None
         self._told: tuple[ExecutionHistory, tuple[Visit, ...]] = (self._executions.history, ())
         """What snapshots say of the executions: taken over when all of them have been read, since a history without its
@@ -215,6 +215,11 @@ class RunObserver:
     def _spec(self) -> Mapping[str, Any]:
         spec = self._executions.history.input()
         return spec if isinstance(spec, Mapping) else {}
+
+    def _spec_of_log(self) -> Mapping[str, Any] | None:
+        """The spec; None as long as a later poll of the history may tell it."""
+        is_known = self._executions.history.events or self._executions.is_refused
+        return self._spec() if is_known else None
 
     def _trouble(self) -> str | None:
         troubles = (self._executions.trouble, self._watcher.trouble, *(log.trouble for log in self._logs()))

@@ -37,60 +37,74 @@ def may_hold_rank0(pod: PodView) -> bool:
 class TrainingLog:
     """Takes the log line by line; threads may add lines and ask at the same time."""
 
-    def __init__(self, spec: Callable[[], Mapping[str, Any]], *, behind: MetricsCursor | None = None) -> None:
+    def __init__(self, spec: Callable[[], Mapping[str, Any] | None], *, behind: MetricsCursor | None = None) -> None:
         """Reads nothing yet.
 
         Args:
-            spec: The run spec, which says how steps are printed; asked for with the first line.
+            spec: The run spec, which says how steps are printed. It is None as long as it may become known; lines wait.
             behind: Position behind which the lines are, where earlier ones are known already.
         """
         self._spec, self._behind = spec, behind or MetricsCursor()
         self._lock = threading.Lock()
         self._reader: ProgressReader | None = None
         self._num_lines = self._behind.num_lines
+        self._waiting: list[LogLine] = []
+        """Lines that came before the spec."""
         self._lines: list[StepMetrics] = []
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
 
     def read(self, line: LogLine) -> None:
         """Take the next line."""
-        saved = parse_checkpoint_line(line.text, line.logged_at)
         with self._lock:
             self._num_lines += 1
-            if saved is not None:
-                self._checkpoints.append(saved)
-                return
-            if self._reader is None:
-                self._reader = _reader(self._spec(), self._behind)
-            for found in self._reader.read(line):
-                self._add(found, line)
+            self._waiting.append(line)
+            self._read_waiting()
 
     def lines(self) -> list[StepMetrics]:
         """Every step that was printed, in the order of the log."""
         with self._lock:
+            self._read_waiting()
             return list(self._lines)
 
     def steps(self) -> tuple[StepMetrics, ...]:
         """The steps in their order, repeated ones once."""
         with self._lock:
+            self._read_waiting()
             return self._in_order.all()
 
     def checkpoints(self) -> list[CheckpointReport]:
         """The checkpoints that were reported, in the order of the log."""
         with self._lock:
+            self._read_waiting()
             return list(self._checkpoints)
 
     def warnings(self) -> list[str]:
         """What the log does not show although the spec says so, and lines of steps that cannot be read."""
         with self._lock:
+            self._read_waiting()
             num_lines, last = self._num_lines, self._lines[-1].step if self._lines else self._behind.last_step
             read_now = self._reader.num_unparsable if self._reader else 0
         said = None
         if num_lines >= LINES_BEFORE_WARNING and last is None:
             with suppress(InvalidRunSpec):
-                said = warning(parse_run_spec(self._spec()).progress, num_lines=num_lines, last_step=last)
+                said = warning(parse_run_spec(self._spec() or {}).progress, num_lines=num_lines, last_step=last)
         unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
         return [each for each in (said, unparsable) if each]
+
+    def _read_waiting(self) -> None:
+        if self._reader is None and self._waiting and (spec := self._spec()) is not None:
+            self._reader = _reader(spec, self._behind)
+        if self._reader is None:
+            return
+        for line in self._waiting:
+            saved = parse_checkpoint_line(line.text, line.logged_at)
+            if saved is not None:
+                self._checkpoints.append(saved)
+                continue
+            for found in self._reader.read(line):
+                self._add(found, line)
+        self._waiting.clear()
 
     def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
         """A report behind its step's line adds to the step; one without is the step."""
