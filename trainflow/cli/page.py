@@ -59,8 +59,8 @@ def serve(library: RunLibrary, *, port: int, console: Console) -> None:
         OSError: If the port is taken.
     """
     with library, PageServer(library, port=port) as server:
-        print_address(console, server.url)
         try:
+            print_address(console, server.url)
             server.wait()
         except KeyboardInterrupt:
             return
