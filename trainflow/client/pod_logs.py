@@ -86,33 +86,43 @@ def chosen_pod(source: PodSource, run_id: str, request: LogRequest) -> PodView:
 def followed_lines(
     source: PodSource,
     run_id: str,
-    pod: PodView,
+    pod: PodView | None,
     request: LogRequest,
     *,
     has_run_ended: Callable[[], bool],
     poll_seconds: float,
 ) -> Iterator[str]:
-    """The lines of a rank's pod, and of each pod that takes its place after a restart, until the run has ended."""
-    current: PodView | None = pod
+    """The lines of a rank's pod, and of each pod that takes its place after a restart, until the run has ended.
+
+    Args:
+        source: The cluster.
+        run_id: The run.
+        pod: The first pod; None to wait for it.
+        request: The rank, and from when on.
+        has_run_ended: Whether there will be no other pod.
+        poll_seconds: Time between two questions for the next pod.
+    """
+    current = pod or _next_pod(source, run_id, None, request, has_run_ended, poll_seconds)
     while current is not None:
         yield from log_lines(source, run_id, current, request)
-        current = _successor(source, run_id, current, request, has_run_ended, poll_seconds)
+        current = _next_pod(source, run_id, current, request, has_run_ended, poll_seconds)
 
 
-def _successor(
+def _next_pod(
     source: PodSource,
     run_id: str,
-    pod: PodView,
+    pod: PodView | None,
     request: LogRequest,
     has_run_ended: Callable[[], bool],
     poll_seconds: float,
 ) -> PodView | None:
-    """The pod that takes the place of one that has ended, once it has begun; None if the run ends before."""
+    """The first pod, or the one that takes the place of one that has ended, once it has begun; None if the run ends
+    before."""
     while True:
         ended = has_run_ended()  # asked before the pods: one that has begun by then is found
         with suppress(TrainflowError):
             found = chosen_pod(source, run_id, request)
-            if found.uid != pod.uid:
+            if pod is None or found.uid != pod.uid:
                 return found
         if ended:
             return None

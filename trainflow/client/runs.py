@@ -279,23 +279,28 @@ class DeployedRuns:
         execution = self._execution(run_id)
         if request.pod is None:
             _require_rank(execution, request.rank)
-        source = self._pods_of(execution)
+        source, follows_rank = self._pods_of(execution), request.follow and request.pod is None
         try:
             pod = chosen_pod(source, run_id, request)
-            if not request.follow or request.pod is not None:
-                return log_lines(source, run_id, pod, request)
-            return followed_lines(
-                source,
-                run_id,
-                pod,
-                request,
-                has_run_ended=lambda: self.describe(run_id).status is not RunStatus.RUNNING,
-                poll_seconds=self._poll_seconds,
-            )
         except TrainflowError as unseen:
-            if isinstance(unseen, LogNotFound) and not isinstance(unseen, PodNotFound):
-                raise
-            return self._stored_log(execution, request, unseen)
+            may_come = follows_rank and isinstance(unseen, LogNotFound) and not _has_ended(execution)
+            try:
+                return self._stored_log(execution, request, unseen)
+            except LogNotFound:
+                if not may_come:
+                    raise
+            request.notify(f"Waiting for the log of rank {request.rank}.")
+            pod = None
+        if pod is not None and not follows_rank:
+            return log_lines(source, run_id, pod, request)
+        return followed_lines(
+            source,
+            run_id,
+            pod,
+            request,
+            has_run_ended=lambda: self.describe(run_id).status is not RunStatus.RUNNING,
+            poll_seconds=self._poll_seconds,
+        )
 
     @told
     def execute(
@@ -316,11 +321,16 @@ class DeployedRuns:
         return self._kubernetes().run_command(self._namespace, pod.name, pod.container, command, write)
 
     def _stored_log(self, execution: Any, request: LogRequest, unseen: TrainflowError) -> Iterator[str]:
-        """The log of a pod that cannot be seen, or of one that is gone."""
+        """The log of a pod that cannot be seen, or of one that is gone.
+
+        Raises:
+            TrainflowError: `unseen`, if the log is nowhere else.
+        """
         run_id = execution["name"]
         spec = _spec_of(execution)
         kind = KUBERNETES_KINDS.get(spec.compute.backend) if spec else None
-        if self._log_group is None or spec is None or kind is None:
+        has_not_begun = isinstance(unseen, LogNotFound) and not isinstance(unseen, PodNotFound)
+        if self._log_group is None or spec is None or kind is None or has_not_begun:
             raise unseen
         record = self.record(run_id)
         job = record.jobs.get(Stage.TRAINING)

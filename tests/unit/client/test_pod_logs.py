@@ -44,14 +44,14 @@ def test_rank_0_of_a_pytorchjob_is_its_master(rank: int, pod: str) -> None:
 
 
 class RestartedTraining:
-    """`PodSource` of a rank whose first pod fails, and whose second is seen after a while."""
+    """`PodSource` of a rank whose first pod is not there at once and fails, and whose second is seen after a while."""
 
-    def __init__(self) -> None:
-        self.polls = 0
+    def __init__(self, *, absent: int = 0) -> None:
+        self.polls, self.absent = 0, absent
 
     def list_pods(self, _selector: str) -> Mapping[str, Any]:
         self.polls += 1
-        pods = [_started(1, phase="Failed")]
+        pods = [_started(1, phase="Failed")] if self.polls > self.absent else []
         if self.polls > 4:
             pods.append(_started(2, phase="Running" if self.polls < 8 else "Succeeded"))
         return {"items": pods}
@@ -76,10 +76,13 @@ def _started(attempt: int, *, phase: str) -> dict[str, Any]:
     }
 
 
-def test_a_rank_is_followed_through_a_restart_to_the_end_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["the pod is there", "the pod comes"])
+def test_a_rank_is_followed_through_a_restart_to_the_end_of_the_run(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
     monkeypatch.setattr("trainflow.client.pod_logs.PAUSES", (0.0,))
-    source, request = RestartedTraining(), LogRequest(follow=True)
-    first = chosen_pod(source, "steps", request)
+    source, request = RestartedTraining(absent=2 if waits else 0), LogRequest(follow=True)
+    first = None if waits else chosen_pod(source, "steps", request)
 
     lines = followed_lines(source, "steps", first, request, has_run_ended=lambda: source.polls > 9, poll_seconds=0.0)
 

@@ -180,6 +180,22 @@ def ended_run(logs: Any, monkeypatch: pytest.MonkeyPatch, *, cluster_refuses: bo
     return runs
 
 
+def test_a_log_that_is_followed_is_awaited_until_the_run_ends(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person who has just started a run follows it before its first pod is there."""
+    runs = ended_run(logs, monkeypatch, cluster_refuses=False)
+    no_jobs = RunRecord(run_id="bert-1", status=RunStatus.RUNNING, spec={}, started_at=BEGAN)
+    monkeypatch.setattr(runs, "record", lambda _: no_jobs)
+    told: list[str] = []
+    with pytest.raises(LogNotFound, match="no pod of rank 1 now"):
+        runs.log("bert-1", LogRequest(rank=1))
+    lines = runs.log("bert-1", LogRequest(rank=1, follow=True, notify=told.append))
+    arn = runs._execution("bert-1")["executionArn"]
+    boto3.client("stepfunctions", region_name="us-west-2").stop_execution(executionArn=arn)
+    assert (list(lines), told) == ([], ["Waiting for the log of rank 1."])
+    with pytest.raises(LogNotFound, match="no pod of rank 1 now"):
+        runs.log("bert-1", LogRequest(rank=1, follow=True))
+
+
 @pytest.mark.parametrize("cluster_refuses", [False, True])
 def test_the_log_of_a_rank_is_that_of_the_last_attempt_when_its_pod_is_not_to_be_seen(
     logs: Any, monkeypatch: pytest.MonkeyPatch, cluster_refuses: bool
