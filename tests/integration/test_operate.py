@@ -262,9 +262,10 @@ def leave_a_claim(detached: Detached, run_id: str) -> tuple[ApiClient, str]:
 
 
 def test_what_an_ended_run_has_left_is_listed_and_then_swept_and_a_run_that_goes_on_keeps_its_own(
-    detached: Detached,
+    detached: Detached, place: Place
 ) -> None:
-    run_id = "steps-0123456789ab"
+    command, at, _ = place
+    run_id = "steps-0123456789ab" if at else "steps-ba9876543210"
     pause_survey(detached)
     api, claims = leave_a_claim(detached, run_id)
 
@@ -274,17 +275,16 @@ def test_what_an_ended_run_has_left_is_listed_and_then_swept_and_a_run_that_goes
             f"{detached.run_id}-nodes",
         }
 
-    command = Commands(detached.folder, account_of(detached.folder, detached.run_id))
-    listed = command("sweep", "--place", "twin", "--dry-run")
+    listed = command("sweep", *at, "--dry-run")
     assert f"{run_id}-nodes" in listed
     assert "would be deleted" in listed and "nodes stay at 43.00 USD an hour" in listed
     assert detached.run_id not in listed
     assert claimed() == {f"{run_id}-nodes", f"{detached.run_id}-nodes"}
 
-    swept = command("sweep", "--place", "twin")
+    swept = command("sweep", *at)
     assert "Deleted what 1 run had left" in swept
     assert claimed() == {f"{detached.run_id}-nodes"}
-    assert command("sweep", "--place", "twin") == "Ended runs have left nothing.\n"
+    assert command("sweep", *at) == "Ended runs have left nothing.\n"
 
 
 def test_what_is_not_there_is_one_sentence(place: Place) -> None:
