@@ -31,7 +31,7 @@ CPU_METRIC = "node_cpu_utilization"
 METRICS = {
     "node_neuroncore_utilization": "NeuronCores",
     "node_gpu_utilization": "GPUs",
-    CPU_METRIC: "Processors",
+    CPU_METRIC: "CPUs",
 }
 """What a metric in percent is of; the first one that there is of the nodes says how busy they are."""
 
@@ -49,7 +49,7 @@ class Utilization:
     """How busy nodes are."""
 
     of: str
-    """What is busy: `NeuronCores`, `GPUs` or `Processors`."""
+    """What is busy: `NeuronCores`, `GPUs` or `CPUs`."""
     by_node: Mapping[str, float]
     """Per cent, the newest minute's mean; nodes without a value are left out."""
 

@@ -178,7 +178,7 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
         page.get_by_role("link", name=run_id).click()
         expect(page.locator("[data-metric=loss] output")).to_contain_text("at step 1", timeout=DEADLINE_MILLISECONDS)
         expect(page.locator("#figures")).to_contain_text(
-            re.compile(r"Processors busy\s+\d+ %\s+of 1 node"), timeout=DEADLINE_MILLISECONDS
+            re.compile(r"CPUs busy\s+\d+ %\s+of 1 node"), timeout=DEADLINE_MILLISECONDS
         )
         expect(page.locator("#pods").get_by_role("row", name="training-1-0")).to_contain_text(re.compile(r"\d+ %"))
         page.get_by_role("button", name="Stop …").click()

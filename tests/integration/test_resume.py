@@ -184,7 +184,7 @@ def test_the_page_starts_a_run_of_this_machine_that_outlives_it(tmp_path: Path) 
         second = library.resume(first)
         assert library.resume(first) == second, "the page asks twice"
         busy = until(lambda: library.run(second).busy.utilization)
-        assert (busy.of, list(busy.by_node)) == ("Processors", ["c7i-xlarge-0"])
+        assert (busy.of, list(busy.by_node)) == ("CPUs", ["c7i-xlarge-0"])
     until(lambda: list((home / "volumes" / "runs" / second).glob("state-*.json")))
     assert min(losses(command, second, "--local")) > 10
     command("stop", second, "--local")

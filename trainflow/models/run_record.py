@@ -153,7 +153,7 @@ class NodesBusy(_Entry):
     """How busy the nodes of the training were, by Container Insights."""
 
     of: str
-    """What was busy: `NeuronCores`, `GPUs` or `Processors`."""
+    """What was busy: `NeuronCores`, `GPUs` or `CPUs`."""
     by_node: dict[str, float] = Field(default_factory=empty_dict)
     """Per cent, the mean of the training's last attempt."""
 

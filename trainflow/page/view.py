@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from signal import Signals
 from typing import Any
 
 from trainflow.client.observe.snapshot import RunSnapshot
@@ -20,6 +22,7 @@ from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
+from trainflow.record.last_lines import last_own_line
 from trainflow.record.pods import PodView
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
@@ -27,6 +30,9 @@ from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, b
 
 MAX_SHORT_TABLE = 16
 """Pods up to which their table is shown in full; a longer one scrolls, below the numbers by phase."""
+
+SIGNALLED = 128
+"""What shells and container runtimes add to the number of the signal that has ended a process."""
 
 MAX_POD_ROWS = 64
 """Pods that are listed: of more, failed ones and the youngest come first."""
@@ -40,7 +46,9 @@ class PodRow:
     label: str
     """Its name without the run id that all of them begin with."""
     ran_for: str
+    exit_code: str
     note: str
+    """The last line of the program's own in its message; the log has the others."""
     has_log: bool
     busy: str = "–"
     """How busy its node is, in per cent."""
@@ -83,7 +91,8 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "status": snapshot.status.value,
         "status_in_words": STATUS_IN_WORDS[snapshot.status],
         "is_running": snapshot.status is RunStatus.RUNNING,
-        "period": _period(snapshot),
+        "period": period(snapshot),
+        "no_steps": no_steps(snapshot),
         "figures": figures(snapshot, states, cost, utilization),
         "utilization": utilization,
         "busy_trouble": now.busy.trouble,
@@ -161,12 +170,22 @@ def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | N
             pod=pod,
             label=pod.name.removeprefix(f"{snapshot.run_id}-"),
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
-            note=(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
+            exit_code=_exit_code_in_words(pod.exit_code),
+            note=last_own_line(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
             has_log=pod.name in logs,
             busy=_busy_of(pod, snapshot, by_node),
         )
         for pod in pods
     ]
+
+
+def _exit_code_in_words(code: int | None) -> str:
+    """`1`; `143 (SIGTERM)` of a process that a signal has ended, such as one of a gang that another one has left."""
+    if code is None:
+        return "–"
+    with suppress(ValueError):
+        return f"{code} ({Signals(code - SIGNALLED).name})"
+    return str(code)
 
 
 def _busy_of(pod: PodView, snapshot: RunSnapshot, by_node: Mapping[str, float]) -> str:
@@ -305,15 +324,23 @@ def _usd(amount: float) -> str:
     return f"${number(amount)}" if round(amount, 2) or amount == 0 else "< $0.01"
 
 
-def _period(snapshot: RunSnapshot) -> str:
+def period(snapshot: RunSnapshot) -> str:
+    """From when to when a run went on, or for how long it has."""
     if snapshot.started_at is None:
         return "not started yet"
     start = snapshot.started_at.astimezone(UTC)
     if snapshot.ended_at is None:
-        return f"since {start:%Y-%m-%d %H:%M:%S} UTC"
+        return f"since {start:%Y-%m-%d %H:%M:%S} UTC, for {duration(snapshot.seconds)}"
     end = snapshot.ended_at.astimezone(UTC)
     day = "" if end.date() == start.date() else f"{end:%Y-%m-%d} "
     return f"{start:%Y-%m-%d %H:%M:%S} – {day}{end:%H:%M:%S} UTC"
+
+
+def no_steps(snapshot: RunSnapshot) -> str:
+    """Why a run that has ended has no curve."""
+    if any(pod.stage == Stage.TRAINING for pod in snapshot.pods):
+        return "No step was found in the log. The section progress of a spec says how its program prints them."
+    return "The run ended before its training began."
 
 
 def _continued(snapshot: RunSnapshot) -> str | None:

@@ -276,7 +276,8 @@ def busy_figure(of: str, by_node: Mapping[str, float], when: str) -> KeyFigure:
         when: The time that the figures are of.
     """
     values = by_node.values()
-    spread = f", {min(values):.0f} to {max(values):.0f} %" if len(values) > 1 else ""
+    lowest, highest = f"{min(values):.0f}", f"{max(values):.0f}"
+    spread = f", each from {lowest} to {highest} %" if lowest != highest else ""
     return KeyFigure(f"{of} busy", f"{mean(values):.0f} %", f"of {count(len(values), 'node')}, {when}{spread}")
 
 

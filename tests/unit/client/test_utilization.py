@@ -53,7 +53,7 @@ def test_the_newest_value_of_each_of_the_runs_nodes_is_taken(cloudwatch: Any) ->
     assert found == Utilization(of="NeuronCores", by_node={"n1": 90.0, "n2": 70.0})
 
 
-@pytest.mark.parametrize(("metric", "of"), [("node_gpu_utilization", "GPUs"), ("node_cpu_utilization", "Processors")])
+@pytest.mark.parametrize(("metric", "of"), [("node_gpu_utilization", "GPUs"), ("node_cpu_utilization", "CPUs")])
 def test_nodes_without_neuron_devices_have_their_own_metric(cloudwatch: Any, metric: str, of: str) -> None:
     publish(cloudwatch, metric, "n1", 40.0)
     assert read_utilization(cloudwatch, cluster="blue", nodes={"n1"}, now=NOW) == Utilization(

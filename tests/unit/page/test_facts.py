@@ -14,9 +14,10 @@ from trainflow.page.cost import forecast
 from trainflow.page.ended import snapshot_of
 from trainflow.page.logs import Found, Tail, found_in, read_tail, search
 from trainflow.page.marks import Mark, marks
-from trainflow.page.view import ScalingRow, field_rows, scaling_rows
+from trainflow.page.view import ScalingRow, field_rows, no_steps, period, pod_rows, scaling_rows
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.pods import PodView
 from trainflow.record.steps import KeptSteps
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -185,3 +186,35 @@ def test_a_search_reads_the_whole_log_in_either_case(tmp_path: Path) -> None:
 
     assert search(log, "RUNTIMEerror") == Found(lines=[(2, "RuntimeError: NaN"), (4, "runtimeerror again")], total=2)
     assert found_in(["no"], "yes") == Found(lines=[], total=0)
+
+
+def pod(phase: str, *, exit_code: int | None = None, message: str = "", stage: str = "training") -> PodView:
+    return PodView(
+        name="bert-1-training-1-0", uid="u", stage=stage, phase=phase, exit_code=exit_code, message=message or None
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(None, "–"), (0, "0"), (1, "1"), (137, "137 (SIGKILL)"), (143, "143 (SIGTERM)"), (255, "255")]
+)
+def test_an_exit_code_says_which_signal_it_stands_for(code: int | None, said: str) -> None:
+    (row,) = pod_rows(snapshot(pods=(pod("Failed", exit_code=code),)), set())
+    assert row.exit_code == said
+
+
+def test_of_a_pods_message_the_programs_last_line_is_shown() -> None:
+    told = 'step 29\nTraceback (most recent call last):\n  File "bad.py", line 5\nFileNotFoundError: labels.csv\n'
+    assert [
+        row.note
+        for each in (pod("Failed", message=told), pod("Succeeded", message=told), pod("Pending"))
+        for row in pod_rows(snapshot(pods=(each,)), set())
+    ] == ["FileNotFoundError: labels.csv", "", ""]
+
+
+def test_a_run_without_a_curve_says_why() -> None:
+    assert "progress" in no_steps(snapshot(pods=(pod("Failed"),)))
+    assert no_steps(snapshot(pods=(pod("Failed", stage="preflight"),))) == "The run ended before its training began."
+
+
+def test_a_run_that_goes_on_says_for_how_long() -> None:
+    assert period(snapshot()) == "since 2026-11-21 12:00:00 UTC, for 1 h 30 min"

@@ -42,10 +42,7 @@ async function refreshCurves() {
 
 function draw(payload) {
   marks = payload.marks;
-  byId("no-curves")?.remove();
-  if (!payload.metrics.length && !plots.size) {
-    byId("plots").innerHTML = '<p class="lead card" id="no-curves">No step has been logged yet.</p>';
-  }
+  if (payload.metrics.length) byId("no-curves")?.remove();
   for (const metric of payload.metrics) {
     const card = plots.get(metric.key) ?? addCard(metric);
     card.metric = metric;
@@ -272,6 +269,8 @@ function listen() {
   events.addEventListener("trouble", ({ data }) => sayConnection(JSON.parse(data).message));
   events.addEventListener("end", () => {
     events.close();
+    const noCurves = byId("no-curves");
+    if (noCurves) noCurves.textContent = noCurves.dataset.ended;
     refreshCurves();
     readLog();
     document.body.dataset.ended = "yes";
