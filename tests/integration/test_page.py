@@ -106,6 +106,18 @@ def test_a_failure_shows_its_advice_and_the_log_with_search(browser: Browser, se
         expect(page.locator("#log-text mark").first).to_have_text("Rank 0")
 
 
+def test_the_keys_of_the_curves_have_the_colours_of_their_marks_alone(browser: Browser, served: PageServer) -> None:
+    """The report's style is the page's, too, and has keys that draw a mark of their own."""
+    painted = """keys => keys.map(
+        key => [getComputedStyle(key).backgroundColor, getComputedStyle(key, "::before").content]
+    )"""
+    with opened(browser) as page:
+        page.goto(served.url_of(f"/runs/{RUN.run_id}"))
+        keys = page.locator(".controls .lead span").evaluate_all(painted)
+    assert [content for _, content in keys] == ["none"] * 3
+    assert len({colour for colour, _ in keys}) == 3
+
+
 def test_a_run_is_stopped_after_a_question(browser: Browser, served: PageServer) -> None:
     from playwright.sync_api import expect
 
