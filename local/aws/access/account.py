@@ -215,8 +215,8 @@ class Account:
             found = lambda_backends[ACCOUNT][self.region].get_function(name, *qualifier)
         except (ServiceException, HTTPException):  # no such function, version or alias
             return None
-        # moto leaves the qualifier out of a statement's resource.
-        statements = [{**statement, "Resource": arn} for statement in found.policy.statements]
+        # moto keeps the statements of all versions and aliases together.
+        statements = [statement for statement in found.policy.statements if statement["Resource"] == arn]
         return _as_text({"Statement": statements}) if statements else None
 
 
