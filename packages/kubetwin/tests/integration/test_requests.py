@@ -284,6 +284,7 @@ def test_an_evicted_pod_says_so_until_it_has_ended(client: Client) -> None:
     assert disruption(client) is None
     client("POST", "pods/p/eviction", eviction)
     assert disruption(client) == ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
+    assert client("GET", "events?fieldSelector=involvedObject.name=p")[1]["items"] == []
 
 
 def disruption(client: Client) -> tuple[str, str, str] | None:
