@@ -178,6 +178,22 @@ def test_tables_come_in_the_version_that_is_requested(client: Client) -> None:
         assert (shown["kind"], shown["apiVersion"]) == ("Table", f"meta.k8s.io/{version}")
 
 
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [("", "PartialObjectMetadata"), ("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "ConfigMap")],
+)
+def test_a_row_of_a_table_has_as_much_of_its_object_as_is_asked_for(
+    client: Client, asked: str, kind: str | None
+) -> None:
+    client("POST", "configmaps", config("c", k="v"))
+    accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
+    path = f"configmaps?fieldSelector=metadata.name=c{f'&includeObject={asked}' if asked else ''}"
+    [row] = client("GET", path, accept=accept)[1]["rows"]
+    shown = row.get("object") or {}
+    assert (shown.get("kind"), shown.get("data")) == (kind, {"k": "v"} if asked == "Object" else None)
+    assert client.refused("GET", "configmaps?includeObject=All", accept=accept)[0] == 400
+
+
 def test_objects_that_are_gone_leave_the_memory(server: ApiServer, client: Client) -> None:
     job = {
         "metadata": {"name": "many"},
