@@ -141,6 +141,26 @@ def test_an_access_key_that_does_not_exist_is_refused(aws: AwsServer, deployed: 
     assert case.startswith("a request") or any(action.startswith(f"{service}:") for action in recorded)
 
 
+@pytest.mark.parametrize("token", [None, "another"])
+def test_credentials_of_a_role_are_of_no_use_without_their_session_token(
+    aws: AwsServer, deployed: Deployment, token: str | None
+) -> None:
+    made = aws.credentials_of(role("Pods"), "pods")
+    given = {"aws_access_key_id": made["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": made["AWS_SECRET_ACCESS_KEY"]}
+
+    def client(service: str, session_token: str | None) -> Any:
+        return isolated_session().client(  # type: ignore[call-overload]
+            service, endpoint_url=aws.endpoint, region_name=REGION, aws_session_token=session_token, **given
+        )
+
+    listed = {"Bucket": ARTIFACT_BUCKET, "Key": "runs/token", "Body": b""}
+    client("s3", made["AWS_SESSION_TOKEN"]).put_object(**listed)
+    with pytest.raises(ClientError, match="InvalidAccessKeyId"):
+        client("s3", token).put_object(**listed)
+    with pytest.raises(ClientError, match="InvalidClientTokenId"):
+        client("sts", token).get_caller_identity()
+
+
 @pytest.mark.parametrize("caller", ["owner", "pods"])
 def test_a_bucket_of_another_owner_is_refused(aws: AwsServer, deployed: Deployment, caller: str) -> None:
     s3 = aws.client("s3") if caller == "owner" else aws.client_of("s3", role("Pods"))
