@@ -267,6 +267,26 @@ def pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
+def test_a_pod_or_a_template_beyond_the_level_that_its_namespace_warns_of_is_told_so(client: Client) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"}
+    place = f"/api/v1/namespaces/{client.namespace}"
+    assert client("PATCH", place, {"metadata": {"labels": labels}}, kind=MERGE)[0] == 200
+    template = {"spec": {**pod("p")["spec"], "restartPolicy": "Never"}}
+    job = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
+    for path, body in (("pods", pod("p")), (f"/apis/batch/v1/namespaces/{client.namespace}/jobs", job)):
+        assert client("POST", path, body)[0] == 201
+        assert client.headers["warning"].startswith(
+            '299 - "would violate PodSecurity \\"restricted:latest\\": allowPriv'
+        )
+    assert client("PATCH", "pods/p", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)[0] == 200
+    assert "warning" not in client.headers, "it is as it was"
+    privileged = pod("q")
+    privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    assert client("POST", "pods", privileged)[0] == 403
+    assert client("POST", "configmaps", config("c"))[0] == 201
+    assert "warning" not in client.headers
+
+
 @pytest.mark.parametrize(
     ("body", "answer"),
     [
