@@ -17,7 +17,7 @@ from trainflow.models.kubernetes_access import access_manifests
 from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
 from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT
 
-NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "baseline"}
+NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"}
 """The level that the deployed namespace enforces."""
 
 

@@ -10,6 +10,7 @@ Run as `python -m local.aws.lambda_zygote SOCKET`; ends when its standard input 
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
@@ -100,6 +101,9 @@ def _work(connection: socket.socket) -> None:
             handler = handler or getattr(importlib.import_module(module), attribute)
             result = handler(request["event"], Context(function, request["request_id"]))
             _send(answers, {"payload": json.dumps(result)})
+        except MemoryError:
+            # Lambda kills a function beyond its memory, and reports Runtime.ExitError.
+            os._exit(1)
         except BaseException as error:  # noqa: BLE001  (as Lambda does: whatever it was, the caller gets its name)
             _send(answers, {"error": _described(error, request["request_id"])})
 
@@ -113,6 +117,24 @@ def _become(function: dict[str, Any]) -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     limit = function["memory_mib"] * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    sys.addaudithook(_refuse_writes)
+
+
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+WRITABLE = tuple(os.path.realpath(folder) for folder in ("/tmp", "/dev"))  # noqa: S108  (Lambda's own folder)
+
+
+def _refuse_writes(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let Python write below /tmp only, as a function's read-only file system does (Lambda developer guide, 'Lambda
+    execution environment'). What libraries in C open is not seen.
+
+    Raises:
+        OSError: For a file or folder elsewhere.
+    """
+    if event == "os.mkdir" or (event == "open" and arguments[2] & WRITES):
+        path = os.path.realpath(os.fsdecode(arguments[0]))
+        if not path.startswith(tuple(f"{folder}/" for folder in WRITABLE)):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 
 def _described(error: BaseException, request_id: str) -> dict[str, Any]:

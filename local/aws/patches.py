@@ -192,15 +192,16 @@ def _timestamp(moment: Any) -> Any:
 
 
 def presigned_requests() -> None:
-    """moto tells service and caller from the Authorization header; a presigned request names them in its query."""
+    """moto tells service and caller from headers; a presigned request names them in its query."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
     present = DomainDispatcherApplication.infer_service_region_host
 
     def infer_service_region_host(self: Any, environ: dict[str, Any], path: str) -> Any:
-        credential = parse_qs(environ.get("QUERY_STRING", "")).get("X-Amz-Credential")
-        if credential and "HTTP_AUTHORIZATION" not in environ:
-            environ["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential={credential[0]}, Presigned=1"
+        query = parse_qs(environ.get("QUERY_STRING", ""))
+        if "X-Amz-Credential" in query and "HTTP_AUTHORIZATION" not in environ:
+            environ["HTTP_AUTHORIZATION"] = f"AWS4-HMAC-SHA256 Credential={query['X-Amz-Credential'][0]}, Presigned=1"
+            environ["HTTP_X_AMZ_SECURITY_TOKEN"] = query.get("X-Amz-Security-Token", [""])[0]
         return present(self, environ, path)
 
     replace(DomainDispatcherApplication, "infer_service_region_host", infer_service_region_host)

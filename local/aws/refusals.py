@@ -18,6 +18,10 @@ from local.aws.replacements import replace
 MAX_PAYLOAD_BYTES = 262_144
 """Input or result of a task, state or execution, as UTF-8 (Step Functions developer guide, 'Quotas')."""
 
+MAX_VARIABLES_BYTES = 10 * 1024 * 1024
+"""All variables of an execution; those of one Assign may have as much as a payload (Step Functions developer guide,
+'Passing data between states with variables')."""
+
 MAX_EVENTS = 25_000
 """Events of a history. The last one is the execution's success, or else its failure (Step Functions developer guide,
 'Avoid reaching the history quota')."""
@@ -38,6 +42,7 @@ def apply_all() -> None:
     _choices()
     _wildcards()
     _payloads()
+    _variables()
     _full_histories()
     _heartbeats()
     _starts()
@@ -160,8 +165,34 @@ def _payloads() -> None:
     replace(StateTask, "_eval_parameters", eval_parameters)
 
 
+def _variables() -> None:
+    """What a state assigns, and all variables together, have limits. The developer guide names no error for them; this
+    is that of other data that is too large."""
+    from moto.stepfunctions.parser.asl.component.common.assign.assign_decl import AssignDecl
+
+    present = AssignDecl._eval_body
+
+    def eval_body(self: Any, env: Any) -> None:
+        present(self, env)
+        store = env.variable_store
+        assigned = {name: store.get(name) for name in store._declaration_tracing}
+        if not _fits(assigned):
+            limit = f"{MAX_PAYLOAD_BYTES} bytes for those of one state"
+        elif _size(store._outer_scope | store._inner_scope) > MAX_VARIABLES_BYTES:
+            limit = f"{MAX_VARIABLES_BYTES} bytes for those of an execution"
+        else:
+            return
+        raise _failure(env, DATA_LIMIT, f"The variables exceed the maximum of {limit}.")
+
+    replace(AssignDecl, "_eval_body", eval_body)
+
+
 def _fits(value: Any) -> bool:
-    return len(_text(value).encode()) <= MAX_PAYLOAD_BYTES
+    return _size(value) <= MAX_PAYLOAD_BYTES
+
+
+def _size(value: Any) -> int:
+    return len(_text(value).encode())
 
 
 def _text(value: Any) -> str:

@@ -17,6 +17,7 @@ def apply_all() -> None:
     calls_on_versions()
     executions_of_versions()
     numbers_of_functions()
+    permissions_of_versions()
 
 
 def calls_on_versions() -> None:
@@ -109,3 +110,28 @@ def numbers_of_functions() -> None:
         return published
 
     replace(LambdaStorage, "publish_version", publish_version)
+
+
+def permissions_of_versions() -> None:
+    """Write the version or alias that a permission is for into its statement, also where it stands in the function's
+    name: moto reads it in a parameter of its own only."""
+    from moto.awslambda.models import LambdaBackend, Permission
+
+    add = LambdaBackend.add_permission
+
+    def add_permission(self: Any, function_name: str, qualifier: str | None, raw: str) -> Any:
+        _, _, named = self._lambdas.split_function_arn(function_name.rpartition(":function:")[2])
+        return add(self, function_name, qualifier or named, raw)
+
+    def create_from_cloudformation_json(
+        cls: Any, /, _name: str, document: Any, account_id: str, region_name: str, **_: Any
+    ) -> Any:
+        from moto.awslambda.models import lambda_backends
+
+        properties = document["Properties"]
+        backend = lambda_backends[account_id][region_name]
+        backend.add_permission(properties["FunctionName"], None, json.dumps(properties))
+        return cls(region=region_name)
+
+    replace(LambdaBackend, "add_permission", add_permission)
+    replace(Permission, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))

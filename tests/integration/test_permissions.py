@@ -12,9 +12,12 @@ from botocore.exceptions import ClientError
 
 from local.aws import deployment
 from local.aws.access import granted
+from local.aws.access.guard import AccessDenied
 from local.aws.deployment import ARTIFACT_BUCKET, DATA_BUCKET, RUN_TABLE, Deployment
 from local.aws.server import REGION, AwsServer
 from local.aws.session import isolated_session
+from local.aws.targets import Target
+from tests.integration.permitted import FOR_RULES
 from trainflow.models.metric_names import NAMESPACE
 
 ELSEWHERE = "111111111111"
@@ -138,6 +141,26 @@ def test_an_access_key_that_does_not_exist_is_refused(aws: AwsServer, deployed: 
     assert case.startswith("a request") or any(action.startswith(f"{service}:") for action in recorded)
 
 
+@pytest.mark.parametrize("token", [None, "another"])
+def test_credentials_of_a_role_are_of_no_use_without_their_session_token(
+    aws: AwsServer, deployed: Deployment, token: str | None
+) -> None:
+    made = aws.credentials_of(role("Pods"), "pods")
+    given = {"aws_access_key_id": made["AWS_ACCESS_KEY_ID"], "aws_secret_access_key": made["AWS_SECRET_ACCESS_KEY"]}
+
+    def client(service: str, session_token: str | None) -> Any:
+        return isolated_session().client(  # type: ignore[call-overload]
+            service, endpoint_url=aws.endpoint, region_name=REGION, aws_session_token=session_token, **given
+        )
+
+    listed = {"Bucket": ARTIFACT_BUCKET, "Key": "runs/token", "Body": b""}
+    client("s3", made["AWS_SESSION_TOKEN"]).put_object(**listed)
+    with pytest.raises(ClientError, match="InvalidAccessKeyId"):
+        client("s3", token).put_object(**listed)
+    with pytest.raises(ClientError, match="InvalidClientTokenId"):
+        client("sts", token).get_caller_identity()
+
+
 @pytest.mark.parametrize("caller", ["owner", "pods"])
 def test_a_bucket_of_another_owner_is_refused(aws: AwsServer, deployed: Deployment, caller: str) -> None:
     s3 = aws.client("s3") if caller == "owner" else aws.client_of("s3", role("Pods"))
@@ -148,11 +171,17 @@ def test_a_bucket_of_another_owner_is_refused(aws: AwsServer, deployed: Deployme
     assert code(error) == "AccessDenied"
 
 
-def test_a_key_that_does_not_exist_encrypts_nothing(aws: AwsServer, deployed: Deployment) -> None:
-    encrypted = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": MISSING_KEY}
-    with pytest.raises(ClientError) as error:
-        aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key="runs/x", Body=b"", **encrypted)
-    assert code(error) == "KMS.NotFoundException"
+def test_a_key_that_does_not_exist_or_waits_for_its_deletion_encrypts_nothing(
+    aws: AwsServer, deployed: Deployment
+) -> None:
+    kms = aws.client("kms")
+    leaving = kms.create_key()["KeyMetadata"]["KeyId"]
+    kms.schedule_key_deletion(KeyId=leaving)
+    for key, refusal in ((MISSING_KEY, "KMS.NotFoundException"), (leaving, "KMS.KMSInvalidStateException")):
+        encrypted = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key}
+        with pytest.raises(ClientError) as error:
+            aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key="runs/x", Body=b"", **encrypted)
+        assert code(error) == refusal
 
 
 def test_a_disabled_key_encrypts_and_decrypts_nothing(aws: AwsServer, deployed: Deployment) -> None:
@@ -210,20 +239,51 @@ def test_a_key_is_used_only_if_its_policy_lets_the_account_decide(aws: AwsServer
     sns.publish(TopicArn=deployed.topic_arn, Message="told")
 
 
-def test_a_rule_without_the_queues_permission_delivers_nothing(aws: AwsServer, deployed: Deployment) -> None:
-    """Only the rules that the queue's policy names may send to it."""
+@pytest.mark.parametrize("kind", ["queue", "function"])
+def test_a_rule_without_permission_delivers_nothing_but_a_dead_letter(
+    aws: AwsServer, deployed: Deployment, kind: str
+) -> None:
+    """Only the rules that the policy of the queue or function names may send to it."""
     sqs, events = aws.client("sqs"), aws.client("events")
-    arn = "arn:aws:sqs:us-west-2:123456789012:trainflow-run-requests-dead-letters"
-    url = sqs.get_queue_url(QueueName=arn.rsplit(":", 1)[1])["QueueUrl"]
-    events.put_rule(Name="strange", EventPattern=json.dumps({"source": ["strange"]}))
-    events.put_targets(Rule="strange", Targets=[{"Id": "target", "Arn": arn}])
+    queue = "arn:aws:sqs:us-west-2:123456789012:trainflow-run-requests-dead-letters"
+    target = queue if kind == "queue" else deployed.functions["CleanUp"]
+    letters = sqs.create_queue(QueueName=f"letters-{kind}", Attributes={"Policy": FOR_RULES})["QueueUrl"]
+    dead = {"DeadLetterConfig": {"Arn": f"arn:aws:sqs:us-west-2:123456789012:letters-{kind}"}}
+    events.put_rule(Name=kind, EventPattern=json.dumps({"source": [kind]}))
+    events.put_targets(Rule=kind, Targets=[{"Id": "target", "Arn": target, **dead}])
 
-    events.put_events(Entries=[{"Source": "strange", "DetailType": "x", "Detail": "{}"}])
+    events.put_events(Entries=[{"Source": kind, "DetailType": "x", "Detail": "{}"}])
 
     assert aws.targets.drain(10)
-    assert "Messages" not in sqs.receive_message(QueueUrl=url)
+    (letter,) = sqs.receive_message(QueueUrl=letters)["Messages"]
+    assert json.loads(letter["Body"])["source"] == kind
+    assert "Messages" not in sqs.receive_message(
+        QueueUrl=sqs.get_queue_url(QueueName=queue.rsplit(":", 1)[1])["QueueUrl"]
+    )
     refused = [call for call in aws.guard.calls if call.caller == "events.amazonaws.com" and not call.allowed]
-    assert {call.resource for call in refused} == {arn}
+    assert target in {call.resource for call in refused}
+
+
+def test_a_rules_permission_is_for_one_version_or_alias_of_a_function(aws: AwsServer, deployed: Deployment) -> None:
+    events, functions = aws.client("events"), aws.client("lambda")
+    target = deployed.functions["CleanUp"]
+    function = ":".join(target.split(":")[:7])
+    alias = functions.create_alias(FunctionName=function, Name="next", FunctionVersion="$LATEST")["AliasArn"]
+    rule = events.put_rule(Name="qualified", EventPattern=json.dumps({"source": ["qualified"]}))["RuleArn"]
+    permission = {"Action": "lambda:InvokeFunction", "Principal": "events.amazonaws.com", "SourceArn": rule}
+
+    def refused(arn: str) -> bool:
+        try:
+            aws.targets._authorize(Target(arn=arn, sender=rule), arn)
+        except AccessDenied:
+            return True
+        return False
+
+    functions.add_permission(FunctionName=function, StatementId="latest", **permission)
+    assert (refused(function), refused(alias)) == (False, True)
+    functions.remove_permission(FunctionName=function, StatementId="latest")
+    functions.add_permission(FunctionName=alias, StatementId="next", **permission)
+    assert (refused(function), refused(alias)) == (True, False)
 
 
 def test_a_statement_taken_away_is_missed(aws: AwsServer, deployed: Deployment) -> None:

@@ -57,9 +57,10 @@ def test_a_command_with_a_bad_file_of_faults_starts_nothing(tmp_path: Path) -> N
         "trainflow: --faults faults.yaml: functions.0.state: must be a Task state that calls a function, got "
         "'PollJobs'; did you mean 'PollJob'?"
     )
-    assert run.refused("run", "spec.yaml", "--faults", "faults.yaml") == (
-        "trainflow: --faults: faults are injected in the twin only; give --local, too."
-    )
+    for command in (("run", "spec.yaml"), ("resume", "a-run")):
+        assert run.refused(*command, "--faults", "faults.yaml") == (
+            "trainflow: --faults: faults are injected in the twin only; give --local, too."
+        )
     assert run.refused("run", "spec.yaml", "--local", "--faults", "none.yaml") == (
         "trainflow: --faults none.yaml: there is no such file."
     )

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+from local.place import NOT_PROVEN
 from local.twin import Twin
 from tests.integration.commands import Commands, until
 from trainflow.client.background import NotStarted, resume_in_background
@@ -113,8 +114,13 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
     (tmp_path / "count.py").unlink()  # the code is what the first run was started with
     left = sorted(path.name for path in checkpoints.glob("state-*.json"))
 
-    command("resume", first, "--local", "--no-page", "--time-scale", "60", *QUICKLY)
+    (tmp_path / "faults.yaml").write_text("version: 1\nfunctions: [{state: SubmitTraining}]\n")
+    of_twin = ("--no-walls", "--faults", "faults.yaml")
 
+    said = command("resume", first, "--local", "--no-page", "--time-scale", "60", *of_twin, *QUICKLY)
+
+    assert NOT_PROVEN in said
+    assert "Injected: call 1 of SubmitTraining fails with Runtime.ExitError" in said
     second = command.json("list", "--local")[0]["run_id"]
     record = json.loads((tmp_path / "out" / second / "run.json").read_text())
     assert (record["status"], record["spec"]["resume_from"]) == ("SUCCEEDED", [first])

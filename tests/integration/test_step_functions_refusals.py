@@ -190,6 +190,29 @@ def test_parameters_and_outputs_beyond_256_kib_fail(machines: Machines, function
         assert (ended["status"], ended["error"]) == ("FAILED", "States.DataLimitExceeded")
 
 
+def test_what_a_state_assigns_and_all_variables_of_an_execution_have_limits(
+    machines: Machines, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = "x" * (MAX_PAYLOAD_BYTES // 2)
+    catch = [{"ErrorEquals": ALL, "Next": "Caught"}]
+    one = {"Type": "Pass", "Assign": {"a.$": "$"}, "Next": "B"}
+    assert (
+        machines.ended({"A": one, "B": {"Type": "Pass", "Assign": {"b.$": "$"}, "End": True}}, half)["status"]
+        == "SUCCEEDED"
+    )
+    twice = {"a.$": "$.Payload.letters", "b.$": "$.Payload.letters"}
+    for state in (
+        {"Type": "Pass", "Parameters": {"Payload": {"letters.$": "$"}}, "Assign": twice, "End": True},
+        calling(function, letters(len(half)), Assign=twice, Catch=catch),
+    ):
+        ended = machines.ended({"A": state, "Caught": END} if "Catch" in state else {"A": state}, half)
+        assert (ended["status"], ended["error"]) == ("FAILED", "States.DataLimitExceeded")
+        assert "262144 bytes for those of one state" in ended["cause"]
+    monkeypatch.setattr(refusals, "MAX_VARIABLES_BYTES", MAX_PAYLOAD_BYTES)  # 10 MiB take many states
+    ended = machines.ended({"A": one, "B": {"Type": "Pass", "Assign": {"b.$": "$"}, "End": True}}, half)
+    assert "262144 bytes for those of an execution" in ended["cause"]
+
+
 def test_an_input_beyond_256_kib_starts_nothing(machines: Machines) -> None:
     arn = machines.make({"StartAt": "A", "States": {"A": END}})
     largest = json.dumps("ä" * (MAX_PAYLOAD_BYTES // 2 - 1), ensure_ascii=False)

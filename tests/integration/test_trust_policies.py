@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from botocore.exceptions import ClientError
 from local.aws import deployment
 from local.aws.access.guard import AccessDenied
 from local.aws.deployment import Deployment
+from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.aws.services import LAMBDA, PODS
 from local.aws.targets import Target
@@ -62,6 +65,8 @@ def test_a_function_is_not_made_with_a_role_that_does_not_trust_lambda(aws: AwsS
         aws.client("lambda").create_function(**make)
     assert code(refused) == "InvalidParameterValueException"
     assert "cannot be assumed by Lambda" in str(refused.value)
+    with pytest.raises(ClientError, match="cannot be assumed by Lambda"):
+        aws.client("lambda").create_function(**{**make, "Role": role("Missing")})
     aws.client("lambda").create_function(**make)
 
 
@@ -79,6 +84,8 @@ def test_a_state_machine_is_not_made_with_a_role_that_does_not_trust_step_functi
         ):
             stepfunctions.create_state_machine(**make)
         assert code(refused) == "AccessDeniedException"
+    with pytest.raises(ClientError, match="is authorized to assume"):
+        stepfunctions.create_state_machine(**{**make, "roleArn": role("Missing")})
     made = stepfunctions.create_state_machine(**make)["stateMachineArn"]
     with trusting(aws, "Training", by("lambda")), pytest.raises(ClientError, match="is authorized to assume"):
         stepfunctions.update_state_machine(stateMachineArn=made, roleArn=role("Training"))
@@ -96,11 +103,13 @@ def test_a_schedule_is_not_made_with_a_role_that_does_not_trust_the_scheduler(
     with trusting(aws, "SurveySchedule", by("events")), pytest.raises(ClientError, match="must allow") as refused:
         aws.client("scheduler").create_schedule(**make)
     assert code(refused) == "ValidationException"
+    with pytest.raises(ClientError, match="must allow"):
+        aws.client("scheduler").create_schedule(**{**make, "Target": {**make["Target"], "RoleArn": role("Missing")}})
     aws.client("scheduler").create_schedule(**make)
 
 
 def test_a_service_uses_no_role_whose_trust_was_taken_away(aws: AwsServer, deployed: Deployment) -> None:
-    """A rule or a schedule then delivers nothing, a queue is not read, and a function is not invoked."""
+    """A rule or a schedule then delivers nothing, and a queue is not read."""
     machine = deployed.address.state_machine_arn
     for service in ("events", "scheduler"):
         sender = f"arn:aws:{service}:us-west-2:123456789012:x/y"
@@ -112,6 +121,21 @@ def test_a_service_uses_no_role_whose_trust_was_taken_away(aws: AwsServer, deplo
     assert aws.client_of("sqs", role("StartRun"), principal=LAMBDA)
 
 
+def test_a_function_whose_role_does_not_trust_lambda_any_more_is_not_invoked(
+    aws: AwsServer, deployed: Deployment, tmp_path: Path
+) -> None:
+    environment = {**aws.client_environment, "PATH": "/usr/bin"}
+    credentials = functools.partial(aws.credentials_of, service=LAMBDA)
+    runtime = LambdaRuntime(environment, log_dir=tmp_path, credentials=credentials)
+    runtime.start()
+    try:
+        with trusting(aws, "Notify", by("states")), pytest.raises(ClientError, match="cannot be assumed") as refused:
+            aws.client("lambda").invoke(FunctionName=deployed.functions["Notify"], Payload=b"{}")
+    finally:
+        runtime.stop()
+    assert code(refused) == "AccessDeniedException"
+
+
 def test_pods_have_their_role_under_the_session_tags_that_its_trust_asks_for(
     aws: AwsServer, deployed: Deployment
 ) -> None:
@@ -121,7 +145,7 @@ def test_pods_have_their_role_under_the_session_tags_that_its_trust_asks_for(
         "kubernetes-service-account": "training",
     }
     assert aws.credentials_of(role("Pods"), "pods", service=PODS, tags=tags)
-    for other in ({**tags, "kubernetes-service-account": "default"}, {**tags, "kubernetes-namespace": "default"}, {}):
+    for other in (*({**tags, tag: "other"} for tag in tags), {}):
         with pytest.raises(AccessDenied, match=r"pods\.eks\.amazonaws\.com is not authorized .*: sts:AssumeRole"):
             aws.credentials_of(role("Pods"), "pods", service=PODS, tags=other)
     with (

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -370,10 +371,23 @@ def test_a_worker_that_dies_is_an_exit_error_and_the_next_one_is_new(runtime: La
     assert runtime.invoke(function(runtime, tmp_path), {})[1] is False
 
 
-def test_memory_is_limited(runtime: LambdaRuntime, tmp_path: Path) -> None:
+def test_a_function_beyond_its_memory_is_killed(runtime: LambdaRuntime, tmp_path: Path) -> None:
     payload, errored = runtime.invoke(function(runtime, tmp_path, memory_mib=256), {"do": "allocate"})
     assert errored
-    assert json.loads(payload)["errorType"] == "MemoryError"
+    assert json.loads(payload)["errorType"] == "Runtime.ExitError"
+    assert json.loads(payload)["errorMessage"].endswith("signal: killed")
+
+
+@pytest.mark.parametrize("do", ["write", "make"])
+def test_a_function_writes_below_tmp_only(runtime: LambdaRuntime, tmp_path: Path, do: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        _, errored = runtime.invoke(function(runtime, tmp_path), {"do": do, "path": f"{scratch}/made"})
+        assert (errored, Path(scratch, "made").exists()) == (False, True)
+    outside = Path(__file__).with_name("made")
+    for path in (outside, outside.relative_to(Path.cwd())):
+        payload, errored = runtime.invoke(function(runtime, tmp_path), {"do": do, "path": str(path)})
+        assert (errored, outside.exists()) == (True, False)
+        assert json.loads(payload)["errorMessage"] == f"[Errno 30] Read-only file system: '{outside}'"
 
 
 def test_the_state_machine_catches_a_functions_error_by_its_name(

@@ -198,7 +198,11 @@ def test_what_a_customers_key_encrypts_stands_in_no_event(aws: AwsServer, stacks
 
 
 def test_an_alias_leads_to_the_published_version(aws: AwsServer, stacks: Stacks) -> None:
-    made = stacks.make(FUNCTION, {"Alias": {"Value": {"Ref": "Alias"}}, "Name": {"Value": {"Ref": "Function"}}})
+    grant = {"FunctionName": {"Ref": "Alias"}, "Action": "lambda:InvokeFunction", "Principal": "events.amazonaws.com"}
+    resources = {**FUNCTION, "Grant": resource("AWS::Lambda::Permission", **grant)}
+    made = stacks.make(resources, {"Alias": {"Value": {"Ref": "Alias"}}, "Name": {"Value": {"Ref": "Function"}}})
+    assert aws.guard.account.policy_on(made["Alias"]) is not None
+    assert aws.guard.account.policy_on(made["Alias"].rpartition(":")[0]) is None, "the permission is for the alias"
     configuration = aws.client("lambda").get_function_configuration(FunctionName=made["Alias"])
     assert (configuration["FunctionName"], configuration["Version"]) == (made["Name"], "1")
 

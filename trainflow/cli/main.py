@@ -17,7 +17,20 @@ from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.cli.operate.commands import register
 from trainflow.cli.operate.completion import run_ids
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, require_time_scale, told_on
+from trainflow.cli.operate.place import (
+    HOME,
+    OUT,
+    Faults,
+    Home,
+    Local,
+    Out,
+    PlaceName,
+    Walls,
+    require_time_scale,
+    require_twin,
+    told_on,
+    words_for_twin,
+)
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
@@ -70,19 +83,8 @@ def run(
             "otherwise the repository."
         ),
     ] = None,
-    faults: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A file of faults that the twin injects into the run."),
-    ] = None,
-    walls: Annotated[
-        bool | None,
-        typer.Option(
-            "--walls/--no-walls",
-            help="In the twin, run pods as their user, with a root file system and mounts of their own. Default: where "
-            "the machine allows it, a Linux that gives its users namespaces.",
-            show_default=False,
-        ),
-    ] = None,
+    faults: Faults = None,
+    walls: Walls = None,
     override: Overrides = None,
     place: PlaceName = None,
     detach: Annotated[
@@ -104,22 +106,16 @@ def run(
         refuse("Give --local for the twin or --place for a deployment, not both.")
     if kubeconfig is not None and not kubeconfig.is_file():
         refuse(f"--kubeconfig {kubeconfig}: there is no such file.")
-    if faults is not None and not local:
-        refuse("--faults: faults are injected in the twin only; give --local, too.")
-    if faults is not None and not faults.is_file():
-        refuse(f"--faults {faults}: there is no such file.")
-    if walls is not None and not local:
-        refuse("--walls, --no-walls: pods of a deployment have walls in any case; give --local, too, or leave it out.")
     try:
+        require_twin(local=local, faults=faults, walls=walls)
         require_time_scale(time_scale)
         if not local:
             status = _run_in_deployment(place, spec, override or [], out=out, detach=detach, page=page)
         elif announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
             from trainflow.cli.attended import run_attended, run_detached
 
-            arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, faults, override or [])
-            arguments += [] if page else ["--no-page"]
-            arguments += [] if walls is None else ["--walls" if walls else "--no-walls"]
+            arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
+            arguments += [*words_for_twin(faults=faults, walls=walls), *([] if page else ["--no-page"])]
             status = run_detached(arguments, out=out) if detach else run_attended(arguments)
         else:
             from rich.console import Console
@@ -159,14 +155,12 @@ def _run_arguments(
     time_scale: float,
     kubeconfig: Path | None,
     image_root: Path | None,
-    faults: Path | None,
     overrides: list[Path],
 ) -> list[str]:
     """The command for the process that runs it."""
     options: list[tuple[str, object]] = [("--out", out), ("--home", home), ("--time-scale", time_scale)]
     options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
     options += [("--image-root", image_root)] if image_root else []
-    options += [("--faults", faults)] if faults else []
     options += [("--override", path) for path in overrides]
     return ["run", str(spec), "--local", *(str(word) for option in options for word in option)]
 

@@ -40,12 +40,12 @@ class Account:
     def __init__(self, region: str) -> None:
         self.account, self.region = ACCOUNT, region
 
-    def role_of(self, access_key: str) -> tuple[str, str] | None:
-        """ARN and session of the assumed role that an access key belongs to; None for other keys."""
+    def role_of(self, access_key: str) -> tuple[str, str, str] | None:
+        """ARN, session and session token of the assumed role that an access key belongs to; None for other keys."""
         from moto.sts.models import sts_backends
 
         found = sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key)
-        return (found.role_arn, found.session_name) if found else None
+        return (found.role_arn, found.session_name, found.session_token) if found else None
 
     def secret_of(self, access_key: str) -> str | None:
         """The secret of the access key of an assumed role; None for other keys."""
@@ -215,8 +215,8 @@ class Account:
             found = lambda_backends[ACCOUNT][self.region].get_function(name, *qualifier)
         except (ServiceException, HTTPException):  # no such function, version or alias
             return None
-        # moto leaves the qualifier out of a statement's resource.
-        statements = [{**statement, "Resource": arn} for statement in found.policy.statements]
+        # moto keeps the statements of all versions and aliases together.
+        statements = [statement for statement in found.policy.statements if statement["Resource"] == arn]
         return _as_text({"Statement": statements}) if statements else None
 
 

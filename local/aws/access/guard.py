@@ -82,7 +82,7 @@ class Guard:
         self._owner_key, self._owner_secret = owner_key, owner_secret
         self._calls: Counter[Call] = Counter()
         self._lock = threading.Lock()
-        self._callers: dict[str, Caller] = {}
+        self._callers: dict[str, tuple[Caller, str]] = {}
 
     @property
     def calls(self) -> dict[Call, int]:
@@ -98,7 +98,7 @@ class Guard:
         file.write_text("".join(f"{line}\n" for line in sorted(lines)))
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
-        """The principal whose credentials have signed a request."""
+        """The principal whose credentials have signed a request; a role's count with their session token only."""
         found = _CREDENTIAL.search(headers.get("Authorization", ""))
         if found is None:
             return ANONYMOUS
@@ -107,8 +107,9 @@ class Guard:
             role = self.account.role_of(key)
             if role is None and key != self._owner_key:
                 return Caller("unknown", key)
-            self._callers[key] = Caller("role", *role) if role else OWNER
-        return self._callers[key]
+            self._callers[key] = (Caller("role", *role[:2]), role[2]) if role else (OWNER, "")
+        caller, token = self._callers[key]
+        return caller if not token or headers.get("X-Amz-Security-Token") == token else Caller("unknown", key)
 
     def secret_of(self, key: str) -> str | None:
         """The secret that belongs to an access key; None for a key that the twin has not given out."""

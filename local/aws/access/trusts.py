@@ -15,7 +15,7 @@ from local.aws.services import LAMBDA, SCHEDULER, STEP_FUNCTIONS
 
 
 def install(guard: Guard) -> None:
-    """Judge the roles of what is made. A role that does not exist is let through."""
+    """Judge the roles of what is made. A role that does not exist trusts no service."""
     from moto.awslambda.exceptions import InvalidParameterValueException
     from moto.awslambda.models import LambdaBackend
     from moto.scheduler.exceptions import ValidationException
@@ -30,8 +30,6 @@ def install(guard: Guard) -> None:
     update, schedule = StepFunctionsParserBackend.update_state_machine, EventBridgeSchedulerBackend.create_schedule
 
     def is_trusted(service: str, role_arn: str) -> bool:
-        if guard.account.trust_of(role_arn) is None:
-            return True
         try:
             guard.require_trust(service, role_arn)
         except AccessDenied:

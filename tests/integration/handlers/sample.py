@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 
@@ -23,6 +24,10 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
             os._exit(3)
         case "allocate":
             return {"bytes": len(bytearray(1 << 30))}
+        case "write":
+            Path(event["path"]).write_text("written")
+        case "make":
+            Path(event["path"]).mkdir()
         case "letters":
             return {"letters": event["of"] * event["number"]}
     print("handled", event)

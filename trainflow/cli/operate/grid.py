@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trainflow.cli.json_output import VERSION, AsJson, print_json
-from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceChoice, PlaceName, require_time_scale
+from trainflow.cli.operate.place import (
+    HOME,
+    OUT,
+    Home,
+    Local,
+    Out,
+    PlaceChoice,
+    PlaceName,
+    Walls,
+    require_time_scale,
+    require_twin,
+)
 from trainflow.cli.spec_options import Overrides, SpecPath
 
 if TYPE_CHECKING:
     from trainflow.client.code import PackedCode
     from trainflow.client.grid import Grid, GridRun
-    from trainflow.client.place import Place
+    from trainflow.client.place import Place, PlaceOptions
     from trainflow.client.runs import DeployedRuns
 
 FAILED, ABORTED = 1, 130
@@ -44,6 +54,7 @@ def grid(
     time_scale: Annotated[
         float, typer.Option(min=1, help="With --local: waits take 1/X of their time.", metavar="X")
     ] = 30.0,
+    walls: Walls = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and list the runs, and start none.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,10 +69,12 @@ def grid(
     """
     if local and place is not None:
         raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
+    require_twin(local=local, faults=None, walls=walls)
     require_time_scale(time_scale)
     from trainflow.cli.operate.shown import table
     from trainflow.client.code import pack
     from trainflow.client.grid import grid_of
+    from trainflow.client.place import PlaceOptions
     from trainflow.client.spec_file import read_document
     from trainflow.models.spec_document import canonical
 
@@ -76,12 +89,14 @@ def grid(
         typer.echo(table(("RUN", *grid.runs[0].values), [(run.run_id, *_texts(run)) for run in grid.runs]))
     status = 0
     if not dry_run:
-        started = (
-            _Local(grid, code, spec=spec, out=out, home=home, time_scale=time_scale, parallel=parallel or 1, say=say)
-            if local
-            else _Deployed(grid, code, place=place, parallel=parallel or len(grid.runs), say=say)
-        )
-        status = started.run()
+        if local:
+            options = PlaceOptions(
+                out=out, home=home, time_scale=time_scale, walls=walls, spec_folder=spec.parent, say=say
+            )
+            status = _Local(grid, code, options=options, parallel=parallel or 1, say=say).run()
+        else:
+            parallel = parallel or len(grid.runs)
+            status = _Deployed(grid, code, place=place, parallel=parallel, say=say).run()
     if as_json:
         rows = [{"run_id": run.run_id, "values": run.values} for run in grid.runs]
         print_json({"version": VERSION, "grid": grid.grid_id, "runs": rows})
@@ -149,22 +164,10 @@ class _Local:
     """A grid in one twin, which lives as long as the command."""
 
     def __init__(
-        self,
-        grid: Grid,
-        code: PackedCode | None,
-        *,
-        spec: Path,
-        out: Path,
-        home: Path,
-        time_scale: float,
-        parallel: int,
-        say: _Words,
+        self, grid: Grid, code: PackedCode | None, *, options: PlaceOptions, parallel: int, say: _Words
     ) -> None:
-        from trainflow.client.place import PlaceOptions
-
-        self._grid, self._code, self._out, self._home = grid, code, out, home
+        self._grid, self._code, self._options = grid, code, options
         self._parallel, self._say = parallel, say
-        self._options = PlaceOptions(out=out, home=home, time_scale=time_scale, spec_folder=spec.parent)
 
     def run(self) -> int:
         """Run them to their ends; the command's exit status."""
@@ -172,7 +175,8 @@ class _Local:
         from trainflow.client.local_runs import LocalOptions, LocalRuns
         from trainflow.client.place import LOCAL, open_place
 
-        existing = members(LocalRuns(LocalOptions(out=self._out, home=self._home)).runs(), self._grid.grid_id)
+        runs = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home)).runs()
+        existing = members(runs, self._grid.grid_id)
         for run in existing:
             self._say(f"{run.run_id} exists already: {run.status.value}.")
         known = {run.run_id for run in existing}
@@ -213,7 +217,7 @@ class _Local:
         from trainflow.cli.attended import CONSOLE_LOG
         from trainflow.cli.run import exit_status, follow_to_end
 
-        folder = self._out / run_id
+        folder = self._options.out / run_id
         with (folder / CONSOLE_LOG).open("a", encoding="utf-8") as log:
             record = follow_to_end(place, run_id, folder=folder, console=Console(file=log))
         loss = f", last loss {record.training.last_loss:.4g}" if record.training and record.training.last_loss else ""

@@ -42,6 +42,19 @@ PlaceName = Annotated[
 ]
 Out = Annotated[Path, typer.Option(help="With --local: folder of the runs' folders.")]
 Home = Annotated[Path, typer.Option(help="With --local: the twin's S3 buckets and shared file system.")]
+Faults = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --local: a file of faults that the twin injects.", show_default=False),
+]
+Walls = Annotated[
+    bool | None,
+    typer.Option(
+        "--walls/--no-walls",
+        help="With --local: run pods as their user, with a root file system and mounts of their own. Default: where "
+        "the machine allows it, a Linux that gives its users namespaces.",
+        show_default=False,
+    ),
+]
 
 LARGEST_TIME_SCALE = 10_000.0
 """A day of the state machines in nine seconds; what the twin itself does takes its own time."""
@@ -65,6 +78,23 @@ def require_time_scale(value: float) -> None:
     """Raises `PlaceChoice` for a factor with which no wait of the state machines is one any more."""
     if not value <= LARGEST_TIME_SCALE:  # NaN is no number to compare
         raise PlaceChoice(f"--time-scale {value:g}: give a number from 1 to {LARGEST_TIME_SCALE:,.0f}, such as 30.")
+
+
+def require_twin(*, local: bool, faults: Path | None, walls: bool | None) -> None:
+    """Raises `PlaceChoice` for options of the twin without it, and for a file of faults that is not there."""
+    if faults is not None and not local:
+        raise PlaceChoice("--faults: faults are injected in the twin only; give --local, too.")
+    if faults is not None and not faults.is_file():
+        raise PlaceChoice(f"--faults {faults}: there is no such file.")
+    if walls is not None and not local:
+        what = "pods of a deployment have walls in any case; give --local, too, or leave it out."
+        raise PlaceChoice(f"--walls, --no-walls: {what}")
+
+
+def words_for_twin(*, faults: Path | None, walls: bool | None) -> list[str]:
+    """These options as words of the command for the process that runs the twin."""
+    words = [] if faults is None else ["--faults", str(faults)]
+    return words if walls is None else [*words, "--walls" if walls else "--no-walls"]
 
 
 def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path = HOME) -> LocalRuns | DeployedRuns:

@@ -12,14 +12,18 @@ from trainflow.cli.exit_status import ABORTED, STOPPED_BEFORE
 from trainflow.cli.operate.place import (
     HOME,
     OUT,
+    Faults,
     Home,
     Local,
     Out,
     PlaceChoice,
     PlaceName,
     RunId,
+    Walls,
     require_time_scale,
+    require_twin,
     told_on,
+    words_for_twin,
 )
 
 TIME_SCALE = 30.0
@@ -49,6 +53,8 @@ def resume(
         Path | None,
         typer.Option(help="With --local: folder that stands for the image. Default: that of RUN.", show_default=False),
     ] = None,
+    faults: Faults = None,
+    walls: Walls = None,
     announce_to: Annotated[int | None, typer.Option(hidden=True)] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Show the run on a page of this machine, too.")] = True,
 ) -> None:
@@ -61,6 +67,7 @@ def resume(
     """
     if local and place is not None:
         raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
+    require_twin(local=local, faults=faults, walls=walls)
     require_time_scale(time_scale)
     if kubeconfig is not None and not kubeconfig.is_file():
         raise PlaceChoice(f"--kubeconfig {kubeconfig}: there is no such file.")
@@ -77,7 +84,7 @@ def resume(
         options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
         options += [("--image-root", image_root)] if image_root else []
         words = ["resume", run, "--local", *(str(word) for option in options for word in option)]
-        words += [] if page else ["--no-page"]
+        words += [*words_for_twin(faults=faults, walls=walls), *([] if page else ["--no-page"])]
         raise typer.Exit(run_detached(words, out=out) if detach else run_attended(words))
     from rich.console import Console
 
@@ -92,6 +99,8 @@ def resume(
         time_scale=time_scale,
         kubeconfig=kubeconfig,
         image_root=image_root,
+        faults=faults,
+        walls=walls,
         busy=console.status,
         say=told_on(console),
     )

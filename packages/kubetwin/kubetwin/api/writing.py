@@ -25,6 +25,7 @@ from kubetwin.api.call import Call
 from kubetwin.api.negotiation import negotiate, respond, warnings
 from kubetwin.api.requests import check_write_options, options_error, parse_boolean, parse_integer, parse_list_options
 from kubetwin.api.selection import select, selected
+from kubetwin.controllers.pod_security import warnings_of
 from kubetwin.model import errors, times
 from kubetwin.model.apply import apply, faults_of_type
 from kubetwin.model.decoding import json_kind
@@ -179,6 +180,8 @@ class Writer:
 
     def _answer(self, call: Call, obj: Object, status: int, notes: list[str]) -> Response:
         wanted = negotiate(call.headers.get("accept", ""), tables.KINDS)
+        if not call.info.subresource and (status == 201 or call.resource.key != "pods"):
+            notes = [*notes, *warnings_of(self.cluster, call.resource, obj)]
         return respond(tables.present(call.resource, obj, wanted), status, wanted, warnings(notes))
 
 

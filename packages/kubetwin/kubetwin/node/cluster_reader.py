@@ -42,34 +42,56 @@ class ClusterReader:
         """A PersistentVolume."""
         return self._api.find(f"/api/v1/persistentvolumes/{name}")
 
-    def names_a_pod(self, host: str, service: str, namespace: str) -> bool:
-        """Whether cluster DNS has a record `<host>.<service>`: a headless Service selects a pod of these two names."""
+    def names_a_pod(self, host: str, service: str, namespace: str, *, asker: str = "") -> bool:
+        """Whether cluster DNS has a record `<host>.<service>`: a headless Service selects a pod of these two names, and
+        the pod is ready or the Service publishes addresses of pods that are not.
+
+        Args:
+            host: Hostname of the pod.
+            service: Name of the Service, and the pod's subdomain.
+            namespace: The namespace of both.
+            asker: UID of the pod that asks: a kubelet tells every pod its own name.
+        """
         spec = self._headless(service, namespace)
         return spec is not None and self._selects(
-            spec, namespace, lambda pod: (pod.get("hostname"), pod.get("subdomain")) == (host, service)
+            spec, namespace, lambda pod: (pod.get("hostname"), pod.get("subdomain")) == (host, service), asker
         )
 
-    def names_one_pod(self, name: str, namespace: str) -> bool:
+    def names_one_pod(self, name: str, namespace: str, *, asker: str = "") -> bool:
         """Whether it is a headless Service for one replica that exists, as the training operator makes them."""
         spec = self._headless(name, namespace)
         is_one = spec is not None and _REPLICA_INDEX in (spec.get("selector") or {})
-        return is_one and self._selects(spec or {}, namespace, lambda _pod: True)
+        return is_one and self._selects(spec or {}, namespace, lambda _pod: True, asker)
 
     def _headless(self, name: str, namespace: str) -> dict[str, Any] | None:
         service = self._api.find(f"/api/v1/namespaces/{namespace}/services/{name}")
         spec = (service or {}).get("spec") or {}
         return spec if spec.get("clusterIP") == "None" else None
 
-    def _selects(self, spec: Mapping[str, Any], namespace: str, fits: Callable[[Mapping[str, Any]], bool]) -> bool:
-        """Whether the Service selects a pod that has not ended, or does so soon: names are looked up once only."""
+    def _selects(
+        self, spec: Mapping[str, Any], namespace: str, fits: Callable[[Mapping[str, Any]], bool], asker: str
+    ) -> bool:
+        """Whether the Service has the address of a pod, or has it soon: names are looked up once only."""
         selector = ",".join(f"{key}={value}" for key, value in (spec.get("selector") or {}).items())
         if not selector:
             return False
         end = time.monotonic() + self._wait_seconds
         while True:
             pods = self._api.get(f"/api/v1/namespaces/{namespace}/pods", labelSelector=selector)["items"]
-            if any(fits(pod["spec"]) for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED):
+            if any(fits(pod["spec"]) and (pod["metadata"]["uid"] == asker or _is_published(pod, spec)) for pod in pods):
                 return True
             if time.monotonic() >= end:
                 return False
             time.sleep(_POLL_SECONDS)
+
+
+def _is_published(pod: Mapping[str, Any], service: Mapping[str, Any]) -> bool:
+    """Whether cluster DNS tells the address of a pod that the Service selects, or does so once the pod runs: without a
+    readiness probe it is ready then."""
+    status = pod.get("status") or {}
+    if status.get("phase") in _ENDED:
+        return False
+    containers = [*pod["spec"].get("containers", ()), *(pod["spec"].get("initContainers") or ())]
+    if service.get("publishNotReadyAddresses") or not any(each.get("readinessProbe") for each in containers):
+        return True
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())

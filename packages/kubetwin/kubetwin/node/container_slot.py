@@ -32,6 +32,9 @@ from kubetwin.node.volumes import VolumeError
 
 _DEFAULT_GRACE_SECONDS = 30.0
 
+_NO_LIMIT_SECONDS = threading.TIMEOUT_MAX
+"""A hook that follows the start may take any time."""
+
 
 @dataclass(frozen=True)
 class NodeTools:
@@ -187,16 +190,24 @@ class ContainerSlot:
         self._event("Killing", f"Stopping container {self.status.name}")
         if immediately:
             self.process.kill()
-        elif hook := (self._container.get("lifecycle") or {}).get("preStop"):
-            arguments = (hook, self.process)
-            threading.Thread(target=self._stop_after, args=arguments, name="node-hook", daemon=True).start()
         else:
-            self.process.terminate()
+            self._ask_to_end(self.process)
 
     def take_probes(self) -> None:
         """Report what the probes have found last."""
         if self._prober is not None and isinstance(self.status.state, Running):
             self.status = replace(self.status, started=self._prober.started, ready=self._prober.ready)
+
+    def _ask_to_end(self, process: ContainerProcess) -> None:
+        if hook := self._hook("preStop"):
+            arguments = (hook, process)
+            threading.Thread(target=self._stop_after, args=arguments, name="node-hook", daemon=True).start()
+        else:
+            process.terminate()
+
+    def _hook(self, name: str) -> Mapping[str, Any] | None:
+        found: Mapping[str, Any] | None = (self._container.get("lifecycle") or {}).get(name)
+        return found
 
     def _stop_after(self, hook: Mapping[str, Any], process: ContainerProcess) -> None:
         """Run the hook, then ask the container to end; the pod's grace period goes on meanwhile."""
@@ -207,6 +218,24 @@ class ContainerSlot:
             self._tools.events.warning(self._pod, "FailedPreStopHook", f"PreStopHook failed: {error}", self.status.name)
         process.terminate()
 
+    def _begin_with(self, hook: Mapping[str, Any], launch: Launch, process: ContainerProcess) -> None:
+        """Run the hook beside the container, and end the container if it fails. No event tells the output, which may
+        hold a secret (kubelet, `startContainer`)."""
+        try:
+            perform(hook, self._container, launch, _NO_LIMIT_SECONDS)
+        except ActionFailed:
+            if self.process is process:
+                self._tools.events.warning(self._pod, "FailedPostStartHook", "PostStartHook failed", self.status.name)
+                self._event("Killing", "FailedPostStartHook")
+                self._end(process)
+
+    def _end(self, process: ContainerProcess) -> None:
+        """Ask a run to end, and kill it after the pod's grace period."""
+        self._ask_to_end(process)
+        limit = threading.Timer(_hook_seconds(self._pod), process.kill)
+        limit.daemon = True
+        limit.start()
+
     def _start_probes(self, launch: Launch, process: ContainerProcess) -> None:
         def failed(kind: str, text: str) -> None:
             message = f"{kind.capitalize()} probe failed: {text}"
@@ -214,10 +243,7 @@ class ContainerSlot:
 
         def died(kind: str) -> None:
             self._event("Killing", f"Container {self.status.name} failed {kind} probe, will be restarted")
-            process.terminate()
-            limit = threading.Timer(_hook_seconds(self._pod), process.kill)
-            limit.daemon = True
-            limit.start()
+            self._end(process)
 
         self._launch = launch
         self._prober = Prober(self._container, launch, self._on_probe, failed, died)
@@ -259,6 +285,9 @@ class ContainerSlot:
             self._tools.memory.add(process.supervisor_pid, launch.memory_limit_bytes, lambda: process.kill("OOMKilled"))
         self._event("Created", f"Created container: {self.status.name}")
         self._event("Started", f"Started container {self.status.name}")
+        if hook := self._hook("postStart"):
+            arguments = (hook, launch, process)
+            threading.Thread(target=self._begin_with, args=arguments, name="node-hook", daemon=True).start()
         with contextlib.suppress(OSError):
             (self._folder / f"{self.status.name}.pid").write_text(f"{process.pid}{os.linesep}")
 

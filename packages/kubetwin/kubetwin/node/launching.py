@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,10 @@ def prepare_launch(
     )
     # Behind walls, the container's paths are those that its process sees.
     paths = PathRewriter({}) if settings.has_walls else on_host
-    names = NameRewriter(pod["metadata"]["namespace"], reader.names_a_pod, reader.names_one_pod)
+    asker = {"asker": pod["metadata"]["uid"]}
+    names = NameRewriter(
+        pod["metadata"]["namespace"], partial(reader.names_a_pod, **asker), partial(reader.names_one_pod, **asker)
+    )
     # A value of the downward API is not an address: the pod's name stays as it is.
     downward = {entry["name"] for entry in container.get("env") or [] if "fieldRef" in (entry.get("valueFrom") or {})}
 

@@ -9,7 +9,8 @@ from kubetwin.resources.resource import AGE, NAME, STATUS, Column, Resource, Sub
 from kubetwin.store import Store
 
 ENFORCE = "pod-security.kubernetes.io/enforce"
-_OTHER_MODES = ("pod-security.kubernetes.io/audit", "pod-security.kubernetes.io/warn")
+WARN = "pod-security.kubernetes.io/warn"
+_OTHER_MODES = ("pod-security.kubernetes.io/audit", WARN)
 
 
 def _default(namespace: Object) -> None:

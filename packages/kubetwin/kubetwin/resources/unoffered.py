@@ -93,7 +93,8 @@ RESOURCES = (
         categories=("api-extensions",),
         subresources=(STATUS,),
         verbs=(*_READ_VERBS, *(verb for verb in ALL_VERBS if verb in ("create", "patch", "update"))),
-        refusal="this cluster takes no further CustomResourceDefinitions: those of its operators are built in",
+        refusal="this cluster takes no further CustomResourceDefinitions: those of JobSet, Volcano and the training "
+        "operator are built in; other kinds need a cluster that runs their operators",
         columns=(NAME, Column("Created At", lambda crd: crd["metadata"]["creationTimestamp"])),
     ),
     custom_resource(

@@ -141,20 +141,25 @@ def test_names_of_pods_behind_a_headless_service_are_the_loopback_address(cluste
         "command": [
             "sh",
             "-c",
-            'echo "$MASTER $0 $1 $2"',
+            'echo "$MASTER $0 $1 $2 $3"',
             "--master_addr=gang-0.gang",
             f"gang-0.gang.{cluster.namespace}.svc:29500",
             "gang-7.gang",
+            "gang-1.gang",
         ],
         "env": [{"name": "MASTER", "value": "gang-0.gang"}],
     }
     named = {"hostname": "gang-0", "subdomain": "gang", "terminationGracePeriodSeconds": 0}
     spec = {"containers": [{"name": "c", "image": "i", "command": ["sleep", "600"]}], **named}
     cluster.api.create(cluster.path("pods"), {"metadata": {"name": "peer", "labels": {"app": "x"}}, "spec": spec})
+    probed = {**spec["containers"][0], "readinessProbe": {"exec": {"command": ["false"]}}}
+    unready = {**spec, "hostname": "gang-1", "containers": [probed]}
+    cluster.api.create(cluster.path("pods"), {"metadata": {"name": "unready", "labels": {"app": "x"}}, "spec": unready})
     cluster.run("dns", "", container=container)
     cluster.end_of("dns")
-    assert cluster.log("dns") == "127.0.0.1 --master_addr=127.0.0.1 127.0.0.1:29500 gang-7.gang\n"
-    cluster.delete("peer")
+    assert cluster.log("dns") == "127.0.0.1 --master_addr=127.0.0.1 127.0.0.1:29500 gang-7.gang gang-1.gang\n"
+    for name in ("peer", "unready"):
+        cluster.delete(name)
 
 
 def test_a_container_sees_its_own_variables_and_no_others(cluster: Cluster) -> None:

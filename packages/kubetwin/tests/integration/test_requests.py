@@ -178,6 +178,22 @@ def test_tables_come_in_the_version_that_is_requested(client: Client) -> None:
         assert (shown["kind"], shown["apiVersion"]) == ("Table", f"meta.k8s.io/{version}")
 
 
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [("", "PartialObjectMetadata"), ("None", None), ("Metadata", "PartialObjectMetadata"), ("Object", "ConfigMap")],
+)
+def test_a_row_of_a_table_has_as_much_of_its_object_as_is_asked_for(
+    client: Client, asked: str, kind: str | None
+) -> None:
+    client("POST", "configmaps", config("c", k="v"))
+    accept = "application/json;as=Table;g=meta.k8s.io;v=v1"
+    path = f"configmaps?fieldSelector=metadata.name=c{f'&includeObject={asked}' if asked else ''}"
+    [row] = client("GET", path, accept=accept)[1]["rows"]
+    shown = row.get("object") or {}
+    assert (shown.get("kind"), shown.get("data")) == (kind, {"k": "v"} if asked == "Object" else None)
+    assert client.refused("GET", "configmaps?includeObject=All", accept=accept)[0] == 400
+
+
 def test_objects_that_are_gone_leave_the_memory(server: ApiServer, client: Client) -> None:
     job = {
         "metadata": {"name": "many"},
@@ -251,6 +267,26 @@ def pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
+def test_a_pod_or_a_template_beyond_the_level_that_its_namespace_warns_of_is_told_so(client: Client) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"}
+    place = f"/api/v1/namespaces/{client.namespace}"
+    assert client("PATCH", place, {"metadata": {"labels": labels}}, kind=MERGE)[0] == 200
+    template = {"spec": {**pod("p")["spec"], "restartPolicy": "Never"}}
+    job = {"metadata": {"name": "j"}, "spec": {"suspend": True, "template": template}}
+    for path, body in (("pods", pod("p")), (f"/apis/batch/v1/namespaces/{client.namespace}/jobs", job)):
+        assert client("POST", path, body)[0] == 201
+        assert client.headers["warning"].startswith(
+            '299 - "would violate PodSecurity \\"restricted:latest\\": allowPriv'
+        )
+    assert client("PATCH", "pods/p", {"metadata": {"labels": {"a": "b"}}}, kind=MERGE)[0] == 200
+    assert "warning" not in client.headers, "it is as it was"
+    privileged = pod("q")
+    privileged["spec"]["containers"][0]["securityContext"] = {"privileged": True}
+    assert client("POST", "pods", privileged)[0] == 403
+    assert client("POST", "configmaps", config("c"))[0] == 201
+    assert "warning" not in client.headers
+
+
 @pytest.mark.parametrize(
     ("body", "answer"),
     [
@@ -284,6 +320,7 @@ def test_an_evicted_pod_says_so_until_it_has_ended(client: Client) -> None:
     assert disruption(client) is None
     client("POST", "pods/p/eviction", eviction)
     assert disruption(client) == ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
+    assert client("GET", "events?fieldSelector=involvedObject.name=p")[1]["items"] == []
 
 
 def disruption(client: Client) -> tuple[str, str, str] | None:

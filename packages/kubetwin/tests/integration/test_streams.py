@@ -142,17 +142,25 @@ def test_the_python_client_reaches_a_port_of_a_pod(core: client.CoreV1Api, clust
     assert "failed to connect to localhost:1 inside the pod" in eventually(lambda: unused.error(1), "it is refused")
 
 
-def test_a_command_needs_the_verb_create_beside_get(kubectl: Cli) -> None:
-    kubectl("create", "role", "reader", "--verb=get", "--resource=pods,pods/exec")
+def test_a_command_needs_the_verb_create_beside_get(kubectl: Cli, cluster: Cluster) -> None:
+    kubectl("create", "role", "reader", "--verb=get", "--resource=pods,pods/exec,pods/attach,pods/portforward")
     kubectl("create", "serviceaccount", "reader")
     account = f"{kubectl.namespace}:reader"
     kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={account}")
     reader = ["--as", f"system:serviceaccount:{account}"]
-    refused = kubectl.refused("exec", "target", *reader, "--", "true")
-    assert 'cannot create resource "pods/exec" in API group ""' in refused
-    kubectl("create", "role", "runner", "--verb=create", "--resource=pods/exec")
+    for what, words in (("exec", ["--", "true"]), ("attach", [])):
+        refused = kubectl.refused(what, "target", *reader, *words)
+        assert f'cannot create resource "pods/{what}" in API group ""' in refused
+    login = config.new_client_from_config(str(cluster.kubeconfig)).configuration
+    login.cert_file = login.key_file = login.refresh_api_key_hook = None
+    login.api_key = {"authorization": f"Bearer {kubectl('create', 'token', 'reader').strip()}"}
+    forward = client.CoreV1Api(client.ApiClient(login)).connect_get_namespaced_pod_portforward
+    with pytest.raises(client.ApiException, match='cannot create resource \\\\"pods/portforward'):
+        stream.portforward(forward, "target", cluster.namespace, ports="1")
+    kubectl("create", "role", "runner", "--verb=create", "--resource=pods/exec,pods/portforward")
     kubectl("create", "rolebinding", "runner", "--role=runner", f"--serviceaccount={account}")
     kubectl("exec", "target", *reader, "--", "true")
+    stream.portforward(forward, "target", cluster.namespace, ports="1").close()
 
 
 def test_a_container_that_does_not_run_takes_no_command(kubectl: Cli, cluster: Cluster) -> None:

@@ -221,6 +221,8 @@ def test_a_job_succeeds_by_its_success_policy(rule: dict[str, Any], met: bool) -
     if decided:
         assert (decided["reason"], decided["message"]) == ("SuccessPolicy", "Matched rules at index 1")
         assert set(steps.delete) == {"train-0-xxxxx", "train-2-xxxxx"}
+        ended = plan({**leader, "status": steps.status}, [pod(1, "Succeeded", counted=True)], NOW)
+        assert true_condition(ended.status, "Complete") is not None
 
 
 def test_a_finished_job_expires_when_its_time_to_live_is_over() -> None:

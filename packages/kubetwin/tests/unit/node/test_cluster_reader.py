@@ -24,7 +24,7 @@ class Api:
 
 def pod(*, subdomain: str = "gang", app: str = "gang", phase: str = "Pending") -> dict[str, Any]:
     spec = {"hostname": "job-0", "subdomain": subdomain}
-    return {"metadata": {"labels": {"app": app}}, "spec": spec, "status": {"phase": phase}}
+    return {"metadata": {"labels": {"app": app}, "uid": "peer"}, "spec": spec, "status": {"phase": phase}}
 
 
 HEADLESS = {"clusterIP": "None", "selector": {"app": "gang"}}
@@ -61,7 +61,20 @@ def test_a_host_that_no_pod_has_is_no_name() -> None:
 
 def test_a_service_of_one_replica_is_a_name_when_it_selects_a_pod() -> None:
     service = {"clusterIP": "None", "selector": {"training.kubeflow.org/replica-index": "0"}}
-    replica = {"metadata": {"labels": {"training.kubeflow.org/replica-index": "0"}}, "spec": {}, "status": {}}
+    labels = {"training.kubeflow.org/replica-index": "0"}
+    replica = {"metadata": {"labels": labels, "uid": "replica"}, "spec": {}, "status": {}}
     for api, expected in ((Api(service, replica), True), (Api(service), False), (Api(HEADLESS, pod()), False)):
         reader = ClusterReader(api, wait_seconds=0)  # type: ignore[arg-type]
         assert reader.names_one_pod("gang", "ns") is expected
+
+
+@pytest.mark.parametrize("holder", ["containers", "initContainers"])
+def test_a_pod_with_a_readiness_probe_has_a_name_when_it_is_ready_or_its_service_says_so(holder: str) -> None:
+    probed = pod(phase="Running")
+    probed["spec"][holder] = [{"name": "c", "readinessProbe": {"tcpSocket": {"port": 1}}}]
+    assert not resolves(Api(HEADLESS, probed))
+    assert resolves(Api({**HEADLESS, "publishNotReadyAddresses": True}, probed))
+    reader = ClusterReader(Api(HEADLESS, probed), wait_seconds=0)  # type: ignore[arg-type]
+    assert reader.names_a_pod("job-0", "gang", "ns", asker="peer"), "a kubelet tells a pod its own name"
+    probed["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert resolves(Api(HEADLESS, probed))

@@ -429,6 +429,15 @@ def test_an_update_of_a_pod_that_kubernetes_refuses(
     assert refusal in "; ".join(map(str, validate_pod_update({**made, "spec": changed}, made)))
 
 
+def test_an_update_of_a_pod_may_change_images_shorten_the_deadline_and_add_tolerations(cluster: Cluster) -> None:
+    deadline, toleration = {"activeDeadlineSeconds": 9}, {"key": "a", "operator": "Exists"}
+    made = cluster.create(cluster.registry.by_key("pods"), "ns", pod(deadline), dry_run=True)
+    changed = {**made["spec"], "activeDeadlineSeconds": 5}
+    changed["containers"] = [{**each, "image": "other"} for each in changed["containers"]]
+    changed["tolerations"] = [*changed.get("tolerations", []), toleration]
+    assert not validate_pod_update({**made, "spec": changed}, made)
+
+
 def test_a_gated_pod_may_get_a_narrower_selector_and_lose_its_gates(cluster: Cluster) -> None:
     made = cluster.create(
         cluster.registry.by_key("pods"), "ns", pod({"schedulingGates": [{"name": "g"}]}), dry_run=True
