@@ -50,7 +50,6 @@ ELSEWHERE = {
     "export RUN --local --mlflow http://127.0.0.1:5000": "test_tracking.py, beside MLflow's own server",
     "export RUN --local --wandb research": "test_tracking.py, in W&B's environment",
     "tensorboard RUN --local": "test_operate.py, of a run that has published events",
-    "doctor --run RUN --local": "test_operate.py and test_doctor.py",
 }
 """Commands that another test runs, and which one."""
 
@@ -59,6 +58,7 @@ BEGINS = {line for line in DOCUMENTED_OF_LAPTOPS if line.split()[0] in ("init", 
 FOLLOWED = {line for line in DOCUMENTED_OF_LAPTOPS if line.startswith(f"run {SPEC}") and "--detach" not in line}
 DETACHED = f"run {SPEC} --local --detach"
 FOLLOW = {line for line in DOCUMENTED_OF_LAPTOPS if line.split()[0] in ("watch", "logs", "ui")}
+DOCTOR = "doctor --run RUN --local"
 GRIDS = {line for line in DOCUMENTED_OF_LAPTOPS if line.startswith("grid ") and "--dry-run" not in line}
 OF_A_GRID = {line for line in DOCUMENTED_OF_LAPTOPS if any(GRID_ID.fullmatch(word) for word in line.split())}
 STOP = "stop RUN --local"
@@ -67,7 +67,7 @@ SHOWS_NO_BROWSER = {"BROWSER": "true"}
 
 
 def test_every_documented_command_is_run_by_a_test() -> None:
-    here = {*BEGINS, *FOLLOWED, DETACHED, *FOLLOW, *GRIDS, *OF_A_GRID, STOP, *RESUMED}
+    here = {*BEGINS, *FOLLOWED, DETACHED, *FOLLOW, DOCTOR, *GRIDS, *OF_A_GRID, STOP, *RESUMED}
     assert here | READ | ELSEWHERE.keys() == DOCUMENTED_OF_LAPTOPS
     assert not ELSEWHERE.keys() & (here | READ)
 
@@ -145,6 +145,12 @@ def test_what_goes_on_is_followed_until_ctrl_c(project: Commands, running: str, 
         following.kill()
     assert following.returncode == (130 if line.startswith("logs") else 0)
     assert status_of(project, running) == "RUNNING"
+
+
+@pytest.mark.slow
+def test_nothing_is_wrong_with_a_run_in_good_order(project: Commands, running: str) -> None:
+    until(lambda: project.json("status", running, "--local")["step"])
+    assert "failed" not in project(*DOCTOR.replace("RUN", running).split())
 
 
 @pytest.fixture(scope="module")

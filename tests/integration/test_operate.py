@@ -144,6 +144,10 @@ def test_it_is_examined(place: Place) -> None:
     answer = command.answer("doctor", "--run", run_id, *at, "--json")
     found = {finding["check"]: finding["outcome"] for finding in json.loads(answer.stdout)["findings"]}
     assert (found["pods"], found["nodes"], found["images"]) == ("ok", "ok", "ok"), answer
+    devices = {check for check, outcome in found.items() if outcome == "failed"}
+    # An account's nodes have the devices that they offer, and this one is a twin.
+    assert devices == (set() if at else {"aws.amazon.com/neuron", "vpc.amazonaws.com/efa"})
+    assert answer.status == (0 if at else 1)
 
 
 DOCUMENTED_OF_LAPTOPS = {

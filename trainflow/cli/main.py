@@ -387,7 +387,15 @@ def doctor(
             reader = open_reader(local=local, place=place, out=out)
             run = reader.describe(run).run_id
             api, namespace = reader.cluster(run)
-        status = examine(run, kubeconfig=kubeconfig, namespace=namespace, console=console, as_json=as_json, api=api)
+        status = examine(
+            run,
+            kubeconfig=kubeconfig,
+            namespace=namespace,
+            console=console,
+            as_json=as_json,
+            api=api,
+            devices_on_paper=local,
+        )
     except (DoctorError, TrainflowError) as error:
         refuse(str(error))
     raise typer.Exit(status)

@@ -160,6 +160,23 @@ def test_devices_that_the_pod_itself_does_not_see_are_missed() -> None:
     assert failed(replace(fewer, in_own_pod=False)) == [], "a pod beside the run's has no devices and need not"
 
 
+def test_devices_that_a_twins_node_has_on_paper_are_not_missed() -> None:
+    paper = replace(seen_inside(devices={"neuron": 0, "efa": 0}), devices_on_paper=True)
+    assert failed(paper) == []
+    assert {f.check for f in findings(paper) if f.outcome is Outcome.SKIPPED} == {NEURON, EFA}
+    nodes = {"node-0": node(), "node-1": node(**{NEURON: "0"})}
+    assert only_failure(replace(paper, nodes=nodes)).check == NEURON, "those that a node does not even offer are"
+
+
+def test_a_closed_port_of_a_program_that_torchrun_does_not_start_is_no_failure() -> None:
+    """It may train without torch.distributed. A host that cannot be reached is one in any case."""
+    own = pod(1)
+    own["spec"]["containers"][0]["command"][0] = "mine"
+    refused, lost = ({"open": False, "error": error} for error in ("Connection refused", "No route to host"))
+    assert failed(replace(seen_inside(port=refused), pods=[pod(0), own])) == []
+    assert only_failure(replace(seen_inside(port=lost), pods=[pod(0), own])).check == "rendezvous port"
+
+
 @pytest.mark.parametrize(
     ("changes", "check", "seen"),
     [

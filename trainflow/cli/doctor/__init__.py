@@ -6,7 +6,7 @@ command, on every backend. `examination.py` asks the cluster, `inside.py` runs i
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -32,6 +32,7 @@ def doctor(
     console: Console,
     as_json: bool = False,
     api: KubernetesApi | None = None,
+    devices_on_paper: bool = False,
 ) -> int:
     """Examine a run's pods and print one line a check.
 
@@ -42,6 +43,7 @@ def doctor(
         console: Where to print.
         as_json: Print one JSON document instead.
         api: The cluster, where a place names it.
+        devices_on_paper: Whether its nodes offer devices that they do not have.
 
     Returns:
         The command's exit status: 0 if nothing failed, 1 otherwise.
@@ -51,7 +53,7 @@ def doctor(
     """
     cluster = KubernetesCluster(kubeconfig, api=api)
     with console.status(f"Looking at {run} …"):
-        evidence = examine(cluster, run, namespace)
+        evidence = replace(examine(cluster, run, namespace), devices_on_paper=devices_on_paper)
     found = list(findings(evidence))
     if as_json:
         print_json({"version": VERSION, "run_id": run, "findings": [asdict(finding) for finding in found]})

@@ -60,6 +60,12 @@ class Evidence:
     why_not_inside: str = ""
     in_own_pod: bool = False
     """Whether it was seen from a pod of the run, which has the run's devices, and not from one beside it."""
+    devices_on_paper: bool = False
+    """Whether nodes offer devices that their machine does not have, as the twin's do."""
+
+
+REFUSED = "Connection refused"
+"""What the probe says of a host that was reached and has nobody at that port."""
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:
@@ -157,6 +163,8 @@ def _devices(evidence: Evidence, resource: str) -> Finding:
             return _failed(resource, seen, f"Look at {PLUGINS[resource]} on that node, and at its driver.")
     if not evidence.nodes:
         return Finding(resource, Outcome.SKIPPED, "no pod has a node yet")
+    if evidence.devices_on_paper:
+        return Finding(resource, Outcome.SKIPPED, "the twin's nodes have it on paper, and pods do not see it")
     if evidence.in_own_pod and evidence.inside is not None and resource in DEVICE_FILES:
         here = int(evidence.inside["devices"][DEVICE_FILES[resource]])
         if here < wanted:
@@ -241,9 +249,13 @@ def _rendezvous(evidence: Evidence) -> Iterator[Finding]:
     if inside["port"]["open"]:
         yield _ok("rendezvous port", f"{place.host}:{place.port} accepts connections")
         return
+    seen = f"{place.host}:{place.port}: {inside['port']['error']}"
+    if inside["port"]["error"] == REFUSED and not gang.meets_under_torchrun(pod):
+        yield Finding("rendezvous port", Outcome.SKIPPED, f"{seen}; torchrun does not start this program")
+        return
     yield _failed(
         "rendezvous port",
-        f"{place.host}:{place.port}: {inside['port']['error']}",
+        seen,
         "Does rank 0 still start (its log tells), and does the nodes' security group allow traffic among them?",
     )
 

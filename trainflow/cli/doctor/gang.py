@@ -54,6 +54,11 @@ def rendezvous(pod: Object) -> Rendezvous | None:
     return Rendezvous(host=host, port=int(port)) if host and port.isdigit() else None
 
 
+def meets_under_torchrun(pod: Object) -> bool:
+    """Whether torchrun starts the program: its workers meet before it begins. Another program listens if it likes."""
+    return any(word in ("torchrun", "torch.distributed.run") for word in _command(pod))
+
+
 CLUSTER_DOMAIN = "svc.cluster.local"
 """Cluster domain of EKS."""
 
