@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -125,6 +126,24 @@ def test_an_archive_on_the_web_is_read_where_its_redirects_lead(secure: ObjectSe
     found = source.resolved(on_the_web(secure, "a.tar"))
     assert (found.url, found.address) == (f"{secure.url}/datasets/a.tar", secure.redirects["a.tar"])
     assert (found.size, found.etag) == (4, secure.etag("mirror/a.tar"))
+
+
+def test_several_redirects_in_a_row_are_followed(secure: ObjectServer) -> None:
+    """As from a mirror list by way of a mirror to the store behind it."""
+    secure.objects["5.tar"] = b"1234"
+    secure.redirects.update({f"{hop}.tar": f"{secure.url}/datasets/{hop + 1}.tar" for hop in range(5)})
+    assert source.resolved(on_the_web(secure, "0.tar")).address == f"{secure.url}/datasets/5.tar"
+
+
+def test_redirects_in_a_circle_are_named(secure: ObjectServer) -> None:
+    secure.redirects["a.tar"] = f"{secure.url}/datasets/a.tar"
+    with pytest.raises(DatasetNotFound) as refused:
+        source.resolved(on_the_web(secure, "a.tar"))
+    assert re.fullmatch(
+        re.escape(f"{secure.url}/datasets/a.tar")
+        + r" cannot be read \(.*too many redirects.*\); check the URL and the network\.",
+        str(refused.value),
+    )
 
 
 def test_an_archive_on_the_web_is_known_by_its_checksum_and_has_the_name_that_its_url_ends_in(

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -57,6 +58,24 @@ def test_a_file_is_as_it_was_given_whatever_its_size(
     with writing(folder) as made:
         write(made, "deep/down/a", NOISE[:size], piece=piece)
     assert (folder / "deep/down/a").read_bytes() == NOISE[:size]
+
+
+def test_a_file_system_without_a_way_past_the_page_cache_is_written_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_, refused = os.open, []
+
+    def picky(path: Path, flags: int, *mode: int, **more: Any) -> int:
+        if flags & os.O_DIRECT:
+            refused.append(path)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return open_(path, flags, *mode, **more)
+
+    monkeypatch.setattr(writer.os, "open", picky)
+    with writing(tmp_path) as made:
+        write(made, "a", NOISE)
+    assert (tmp_path / "a").read_bytes() == NOISE
+    assert refused == [tmp_path / "a"]
 
 
 def test_a_file_system_that_refuses_to_bypass_the_page_cache_is_written_through_it(
