@@ -108,6 +108,14 @@ def test_in_a_file_every_tensor_is_by_itself(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "both.pt")["b"].untyped_storage().nbytes() == 4
 
 
+def test_a_state_without_tensors_is_copied_as_it_is() -> None:
+    state = {"groups": [{"lr": 0.1}], "pair": (1, "a"), "none": None}
+    copied, wait = HostCopy(CountingDevice()).start(state)
+    wait()
+    assert copied == state
+    assert copied["groups"] is not state["groups"]
+
+
 def test_a_state_that_grows_gets_more_room() -> None:
     host_copy = HostCopy(CountingDevice())
     host_copy.start({"a": torch.ones(3)})

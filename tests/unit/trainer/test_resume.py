@@ -148,7 +148,11 @@ def test_a_distributed_checkpoint_is_complete_with_its_metadata(tmp_path: Path) 
     checkpoint.save({"w": torch.ones(4)}, checkpoint_id=str(tmp_path / "step-1"), no_dist=True)
     assert complete(tmp_path / "step-1")
     (tmp_path / "step-1" / ".metadata").unlink()
-    assert not complete(tmp_path / "step-1")
+    assert not complete(tmp_path / "step-1", age=1000)
+    for file in (tmp_path / "step-1").iterdir():
+        file.unlink()
+    (tmp_path / "step-1" / ".metadata").touch()
+    assert not complete(tmp_path / "step-1", age=1000), "it is being written"
 
 
 def test_a_marker_alone_decides_where_the_spec_names_one(tmp_path: Path) -> None:
