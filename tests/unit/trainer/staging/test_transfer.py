@@ -10,11 +10,12 @@ import threading
 import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.trainer.staging.object_server import ObjectServer, Read
+from tests.unit.trainer.staging.object_server import ObjectServer, Read, certificate, serving
 from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging import transfer
 from trainer.staging.source import RemoteFile, open_source
@@ -129,7 +130,8 @@ def test_reading_that_is_given_up_waits_for_no_answer(server: ObjectServer, file
         return False
 
     server.misbehave = hold_all_but_the_first
-    answers = reader().fetch(ranges_of(file))
+    # Few enough for the runtime's connections: of more, the first may have to wait for one of the others.
+    answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
     next(answers)
     began = time.monotonic()
     try:
@@ -271,6 +273,20 @@ def test_a_role_that_may_not_read_is_named(server: ObjectServer, file: RemoteFil
     assert str(refused.value) == (
         "s3://datasets/corpus.tar may not be read; check the URL, and give the pod's role s3:GetObject on it."
     )
+
+
+def test_a_file_on_an_encrypted_server_is_read_if_the_bundle_of_certificates_vouches_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, tls = certificate(tmp_path)
+    with serving(ObjectServer(), tls=tls) as secure:
+        secure.objects["a.tar"] = CONTENT
+        url = f"{secure.url}/datasets/a.tar"
+        file = RemoteFile(name="a.tar", url=url, address=url, size=len(CONTENT), etag=None)
+
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+        answers = Transfer(encrypted=True, region=None, renew=lambda file: file).fetch([Range(file, 7, 77)])
+        assert b"".join(chunk for _asked, chunks in answers for chunk in chunks) == CONTENT[7:77]
 
 
 FAULTS = """
