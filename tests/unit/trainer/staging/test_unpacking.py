@@ -409,5 +409,9 @@ def test_a_folder_in_the_place_of_a_file_is_the_data_sets_fault(tmp_path: Path) 
         folder = tarfile.TarInfo("a")
         folder.type = tarfile.DIRTYPE
         made.addfile(folder)
-    with pytest.raises(DatasetInvalid, match="cannot be made beside those before it"):
+    with pytest.raises(DatasetInvalid) as refused:
         unpack(buffer.getvalue(), tmp_path / "in")
+    assert str(refused.value) == (
+        f"A member of the archive s3://b/corpus.tar cannot be made beside those before it ([Errno 17] File exists: "
+        f"'{tmp_path / 'in' / 'a'}'); pack the archive again with files and folders of different names."
+    )
