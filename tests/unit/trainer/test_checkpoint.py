@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +120,7 @@ def test_the_training_goes_on_while_a_checkpoint_is_written() -> None:
         written.append((progress.step, content["model"]["weight"].tolist()))
         return None
 
-    live = state(1.0)
+    live, began = state(1.0), time.perf_counter()
     with CheckpointWriter(write, CpuDevice()) as writer:
         writer.submit(live, Progress(step=1))
         live["model"]["weight"] += 1  # the training goes on
@@ -128,6 +130,7 @@ def test_the_training_goes_on_while_a_checkpoint_is_written() -> None:
         assert written[0] == (1, [1.0] * 4)
     assert written == [(1, [1.0] * 4), (2, [2.0] * 4)]
     assert len(writer.stops) == 2
+    assert all(0 < stop < time.perf_counter() - began for stop in writer.stops)
 
 
 def test_a_checkpoint_that_could_not_be_written_stops_the_training() -> None:
@@ -195,6 +198,30 @@ def test_a_checkpoint_is_read_back(tmp_path: Path) -> None:
     content = checkpoint.load(written.path)
     assert torch.equal(content["model"]["weight"], torch.full((4,), 3.0))
     assert content["optimizer"] == state(3.0)["optimizer"]
+    assert str(written.path) in Path("/proc/self/maps").read_text(), "all processes of a node share the file's pages"
+
+
+def test_no_change_is_allowed_unless_it_is_named(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path, state(), Progress(step=1), TRAINING)
+    said: list[str] = []
+    found = checkpoint.newest_fitting(tmp_path, TRAINING, say=said.append)
+    assert found is not None
+    assert (found.record.step, said) == (1, [])
+    with pytest.raises(CheckpointInvalid):
+        checkpoint.newest_fitting(tmp_path, with_settings(seed=2), say=said.append)
+
+
+class RunsWhenItIsRead:
+    """What a file of somebody else may hold."""
+
+    def __reduce__(self) -> Any:
+        return exec, ("raise SystemExit",)
+
+
+def test_a_checkpoint_is_data_and_runs_no_code(tmp_path: Path) -> None:
+    torch.save({"model": RunsWhenItIsRead()}, tmp_path / "foreign.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        checkpoint.load(tmp_path / "foreign.pt")
 
 
 @pytest.mark.parametrize(
@@ -308,6 +335,8 @@ def test_only_what_is_compared_and_fits_can_be_allowed(tmp_path: Path, names: st
 def test_weights_before_the_first_step_may_begin_any_training(tmp_path: Path) -> None:
     checkpoint.write(tmp_path, state(), Progress(), Fingerprint(TRAINING.model, {}))
     assert newest(tmp_path, with_settings(seed=2, optimizer="lamb")) == (0, [])
+    checkpoint.write(tmp_path, state(), Progress(), TRAINING)
+    assert newest(tmp_path, with_settings(seed=2, optimizer="lamb")) == (0, []), "their own settings do not count"
 
 
 def test_a_checkpoint_that_does_not_know_a_setting_says_so(tmp_path: Path) -> None:

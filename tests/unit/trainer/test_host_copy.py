@@ -96,6 +96,7 @@ def test_values_and_shapes_survive(dtype: torch.dtype) -> None:
         copied, wait = HostCopy(device).start(state)
         wait()
         assert all(torch.equal(copied[name], value) for name, value in state.items())
+        assert {tensor.dtype for tensor in copied.values()} == {dtype}
 
 
 def test_in_a_file_every_tensor_is_by_itself(tmp_path: Path) -> None:
