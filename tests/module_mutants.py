@@ -38,7 +38,7 @@ EQUIVALENT = (
     # Says something on machines in FIPS mode alone.
     (re.compile(r"usedforsecurity=\w+"), lambda _found: ""),
     # The default since torch 2.6; the trainer runs on 2.9 and newer.
-    (re.compile(r", weights_only=True"), lambda _found: ""),
+    (re.compile(r", weights_only=(?:True|None)"), lambda _found: ""),
     # The default of subprocess.run, which the linter wants to be named.
     (re.compile(r", (?:check=(?:False|None))?\)"), lambda _found: ")"),
     # json.dumps asks only whether they are true.
