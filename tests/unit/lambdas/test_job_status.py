@@ -183,11 +183,15 @@ def test_a_failed_job_keeps_its_controllers_words(
         ("job", {"ready": 1}, {"ready": 2}),
         ("job", {"ready": 1}, {"ready": 1, "uncountedTerminatedPods": {"succeeded": ["u"]}}),
         ("job", {"ready": 1}, {"ready": 1, "failed": 1}),
+        ("job", {"ready": 1}, {"ready": 1, "succeeded": 1}),
+        ("job", {"ready": 1}, {"ready": 1, "uncountedTerminatedPods": {"failed": ["u"]}}),
         (
             "jobset",
             {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 0, "succeeded": 0}]},
             {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0}]},
         ),
+        ("jobset", {"replicatedJobsStatus": []}, {"replicatedJobsStatus": [{"name": "node", "succeeded": 1}]}),
+        ("jobset", {"replicatedJobsStatus": None}, {"replicatedJobsStatus": [{"name": "node", "failed": 1}]}),
         (
             "volcano",
             {"state": {"phase": "Pending"}, "pending": 1, "running": 1},

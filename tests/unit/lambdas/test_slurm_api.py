@@ -294,11 +294,12 @@ def test_an_answer_in_another_form_is_worth_a_retry(slurm: RestController, serve
     )
 
 
+@pytest.mark.parametrize("status", [400, 500])
 def test_a_request_that_failed_is_repeated_once_with_a_new_token_and_version(
-    slurm: RestController, server: FakeServer
+    slurm: RestController, server: FakeServer, status: int
 ) -> None:
     """The server may have been updated, and v0.0.38 gives no reason for a failure."""
-    server.answers["GET jobs"] = (500, UNKNOWN)
+    server.answers["GET jobs"] = (status, UNKNOWN)
     with pytest.raises(ClusterUnavailable):
         slurm.jobs()
     jobs = f"GET /slurm/v0.0.{server.dialect.version}/jobs"
