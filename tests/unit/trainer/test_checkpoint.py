@@ -6,6 +6,7 @@ import math
 import pickle
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,24 @@ def test_the_training_goes_on_while_a_checkpoint_is_written() -> None:
     assert written == [(1, [1.0] * 4), (2, [2.0] * 4)]
     assert len(writer.stops) == 2
     assert all(0 < stop < time.perf_counter() - began for stop in writer.stops)
+
+
+def test_memory_is_not_prepared_while_a_copy_in_it_is_written() -> None:
+    """Preparing it writes zeros."""
+    may_write, written = threading.Event(), []
+
+    def write(content: Any, _progress: Progress) -> CheckpointFile | None:
+        may_write.wait(30)
+        written.append(content["model"]["weight"].tolist())
+        return None
+
+    with CheckpointWriter(write, CpuDevice()) as writer:
+        writer.submit(state(), Progress(step=1))
+        writer.prepare(state())
+        assert writer._pending is not None
+        assert not futures.wait([writer._pending], timeout=0.1).done
+        may_write.set()
+    assert written == [[1.0] * 4]
 
 
 def test_a_checkpoint_that_could_not_be_written_stops_the_training() -> None:
