@@ -254,6 +254,8 @@ def test_a_server_that_gives_everything_for_a_range_is_named() -> None:
     )
     with pytest.raises(DatasetNotFound, match="gave bytes 0-3/8 when asked for"):
         transfer._require_ranged(asked, 206, [("Content-Range", "bytes 0-3/8")])
+    with pytest.raises(DatasetNotFound, match="gave everything when asked for"):
+        transfer._require_ranged(asked, 206, [])
     transfer._require_ranged(asked, 206, [("Content-Range", "bytes 0-3/9")])
     transfer._require_ranged(asked, 503, [])
 
