@@ -160,8 +160,9 @@ def test_the_version_is_asked_for_once(slurm: RestController, server: FakeServer
 def test_a_deployments_cluster_is_asked_as_its_settings_say(
     server: FakeServer, keep_key: Callable[[bytes], None], claims: str
 ) -> None:
-    connect.cache_clear()
-    cluster = connect("http://slurm:6820", key_secret="slurm-key", user="trainer", claims=claims, bucket="artifacts")
+    connect_anew = connect.__wrapped__  # a warm Lambda keeps its connection
+    settings = {"key_secret": "slurm-key", "user": "trainer", "claims": claims, "bucket": "artifacts"}
+    cluster = connect_anew("http://slurm:6820", **settings)
     server.answers["GET jobs"] = (200, {"jobs": [server.dialect.job | {"user_name": "trainer"}]})
     assert cluster.is_stopped("another-run")
     assert not cluster.is_stopped("bert-0123456789ab")
