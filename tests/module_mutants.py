@@ -75,7 +75,7 @@ GROUPS: Mapping[str, Group] = {
         floor=0.9,
     ),
     "logic": Group(package="lambdas", modules=("lambdas/logic/*.py",), tests=("tests/unit/lambdas",), floor=0.9),
-    "backends": Group(package="lambdas", modules=("lambdas/backends/*.py",), tests=("tests/unit/lambdas",), floor=0.8),
+    "backends": Group(package="lambdas", modules=("lambdas/backends/*.py",), tests=("tests/unit/lambdas",), floor=0.9),
     "checkpoints": Group(
         package="trainer",
         modules=("trainer/checkpoints/*.py",),
