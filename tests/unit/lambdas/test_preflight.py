@@ -42,6 +42,7 @@ from lambdas.logic.preflight.probe import (
 )
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
+from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
 from trainflow.models.compile_cache import lease_of
@@ -695,6 +696,28 @@ def test_an_instance_type_without_a_node_group_is_a_problem(ready: FakeKubernete
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     with pytest.raises(PreflightFailed, match="no node group 'trainflow-trn1-2xlarge'"):
         call(run)
+
+
+def test_a_type_in_fallback_needs_a_node_group_that_holds_the_gang(aws: Aws, ready: FakeKubernetesApi) -> None:
+    run = run_of(spec_with(dataset=None, compute__fallback=["trn1n.32xlarge"]))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    with pytest.raises(PreflightFailed) as missing:
+        call(run)
+    assert str(missing.value) == (
+        f"compute.fallback names trn1n.32xlarge, but the cluster '{CLUSTER_OF_EKS}' has no node group "
+        "'trainflow-trn1n-32xlarge'; remove it from fallback, or deploy a node group for it."
+    )
+    zone = [{"Name": "availability-zone-id", "Values": ["usw2-az3"]}]
+    [subnet] = aws.client("ec2").describe_subnets(Filters=zone)["Subnets"]
+    aws.add_nodegroup("trn1n.32xlarge", maximum=1, subnets=[subnet["SubnetId"]])
+    with pytest.raises(PreflightFailed) as unfit:
+        call(run)
+    assert str(unfit.value).splitlines()[1:] == [
+        "1. compute.num_nodes is 2, but the node group 'trainflow-trn1n-32xlarge' may have at most 1 nodes.",
+        "2. compute.fallback names trn1n.32xlarge, which is not offered in us-west-2c (usw2-az3), where its node group "
+        "is; choose another type, or deploy the node group in a zone that offers it.",
+    ]
 
 
 def test_a_probe_that_waits_for_too_long_is_a_problem(ready: FakeKubernetesApi) -> None:
