@@ -62,6 +62,7 @@ def test_no_mutant_runs_in_a_copy_of_a_process_with_threads() -> None:
         ("etag = said.strip('\"')", "etag = said.strip('XX\"XX')", True),
         ("etag = said.strip('\"')", "etag = said.strip(None)", False),
         ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, mmap=True)", True),
+        ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, weights_only=None, mmap=True)", True),
         ("torch.load(path, weights_only=True, mmap=True)", "torch.load(path, weights_only=False, mmap=True)", False),
         ("json.dumps(said, allow_nan=False)", "json.dumps(said, allow_nan=None)", True),
         ("json.dumps(said, allow_nan=False)", "json.dumps(said, allow_nan=True)", False),

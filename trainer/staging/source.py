@@ -188,7 +188,7 @@ def resolved(file: RemoteFile) -> RemoteFile:
     """
     import urllib3
 
-    pool = urllib3.PoolManager(ca_certs=os.environ.get("AWS_CA_BUNDLE"), retries=urllib3.Retry(5, redirect=10))
+    pool = urllib3.PoolManager(ca_certs=os.environ.get("AWS_CA_BUNDLE"), retries=urllib3.Retry(5))
     try:
         answer = pool.request("GET", file.url, headers={"Range": "bytes=0-0"}, preload_content=False)
         answer.close()

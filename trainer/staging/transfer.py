@@ -229,12 +229,14 @@ def _require_ranged(asked: Range, status_code: int, headers: list[tuple[str, str
 def _connect(*, encrypted: bool, region: str | None) -> S3Client:
     from awscrt import io, s3
 
+    # First: with threads of the runtime, an error here would be lost in their end.
+    signing = _signing(region) if region else None
     _keep_freed_memory()
     threads = io.EventLoopGroup(THREADS_THAT_DECRYPT if encrypted else THREADS)
     return s3.S3Client(
         bootstrap=io.ClientBootstrap(threads, io.DefaultHostResolver(threads)),
         region=region or "us-east-1",
-        signing_config=_signing(region) if region else None,
+        signing_config=signing,
         tls_mode=s3.S3RequestTlsMode.ENABLED if encrypted else s3.S3RequestTlsMode.DISABLED,
         tls_connection_options=_trusting(os.environ.get("AWS_CA_BUNDLE")) if encrypted else None,
         part_size=RANGE_BYTES,

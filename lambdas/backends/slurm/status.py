@@ -74,7 +74,7 @@ def job_status(job: SlurmJob, *, cancelled_by: str | None = None) -> JobStatus:
     if phase is not None:
         running = phase is not JobPhase.PENDING
         return JobStatus(phase=phase, submitted_at=job.submitted_at, started_at=job.started_at if running else None)
-    reason, sentence = next((FAILURES[state] for state in FAILURES if state in job.states), ("JobFailed", "failed"))
+    reason, sentence = next(FAILURES[state] for state in FAILURES if state in job.states)
     node = f"node '{job.failed_node}'" if job.failed_node else f"a node of {job.nodes}" if job.nodes else "a node"
     who = f"the user '{cancelled_by}'" if cancelled_by else "an unknown user (Slurm does not name one)"
     because = _because(job)

@@ -16,6 +16,7 @@ from trainflow.models.run import JobPhase, JobRef, Stage
 
 RECORDINGS = Path("packages/kubetwin/tests/recordings")
 SUBMITTED_AT = "2026-11-21T03:35:30Z"
+STARTED_AT = "2026-11-21T03:36:00Z"
 
 
 def status(backend: BackendName, wrote: dict[str, Any], *, num_nodes: int = 2, **fields: Any) -> JobStatus:
@@ -68,9 +69,81 @@ def test_a_volcano_job_has_failed_with_its_first_failed_pod() -> None:
     assert status("volcano", wrote).failure_reason == "PodFailed"
 
 
-@pytest.mark.parametrize("phase", ["Aborted", "Terminating", "Terminated", "Failed"])
-def test_no_way_leads_back_from_a_volcano_job_that_was_ended(phase: str) -> None:
-    assert status("volcano", {"state": {"phase": phase}}).phase is None
+@pytest.mark.parametrize(
+    ("phase", "reason"),
+    [
+        ("Aborting", "Aborting"),
+        ("Aborted", "Aborted"),
+        ("Terminating", "Evicted"),
+        ("Terminated", "Evicted"),
+        ("Failed", "Failed"),
+    ],
+)
+def test_no_way_leads_back_from_a_volcano_job_that_was_ended(phase: str, reason: str) -> None:
+    found = status("volcano", {"state": {"phase": phase, "message": "why"}})
+    assert found == JobStatus(
+        phase=None, failure_reason=reason, failure_message="why", submitted_at=datetime.fromisoformat(SUBMITTED_AT)
+    )
+
+
+def test_a_volcano_job_whose_last_pods_end_still_runs() -> None:
+    assert status("volcano", {"state": {"phase": "Completing"}, "running": 1}).phase is RUNNING
+
+
+def test_a_pod_of_a_node_that_cannot_be_reached_does_not_run() -> None:
+    """Kubernetes marks it as not ready and leaves its phase."""
+    unready = {"type": "Ready", "status": "False"}
+    for conditions, phase in (
+        ([{"type": "Initialized", "status": "True"}, unready], PENDING),
+        ([{"type": "Ready", "status": "True"}], RUNNING),
+        ([{"type": "PodScheduled", "status": "False"}], RUNNING),
+    ):
+        assert status("pod", {"phase": "Running", "conditions": conditions}).phase is phase
+
+
+@pytest.mark.parametrize(
+    ("backend", "wrote", "has_started"),
+    [
+        ("job", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
+        ("jobset", {"conditions": [{"type": "Completed", "status": "True"}]}, True),
+        ("pytorchjob", {"conditions": [{"type": "Succeeded", "status": "True"}]}, True),
+        ("volcano", {"state": {"phase": "Completed"}}, False),
+        ("pod", {"phase": "Succeeded"}, False),
+    ],
+)
+def test_a_job_that_succeeded_keeps_the_times_that_its_controller_tells(
+    backend: BackendName, wrote: dict[str, Any], has_started: bool
+) -> None:
+    assert status(backend, {"startTime": STARTED_AT, **wrote}) == JobStatus(
+        phase=SUCCEEDED,
+        submitted_at=datetime.fromisoformat(SUBMITTED_AT),
+        started_at=datetime.fromisoformat(STARTED_AT) if has_started else None,
+    )
+
+
+@pytest.mark.parametrize("kind", ["Failed", "FailureTarget"])
+def test_a_job_that_fails_has_failed_as_soon_as_its_controller_knows(kind: str) -> None:
+    """The last of its pods may never end: that on a lost node."""
+    passed = {"type": "Suspended", "status": "False"}
+    condition = {"type": kind, "status": "True", "reason": "BackoffLimitExceeded", "message": "a pod failed"}
+    wrote = {"startTime": STARTED_AT, "conditions": [passed, condition]}
+    assert status("job", wrote) == JobStatus(
+        phase=None,
+        failure_reason="BackoffLimitExceeded",
+        failure_message="a pod failed",
+        submitted_at=datetime.fromisoformat(SUBMITTED_AT),
+        started_at=datetime.fromisoformat(STARTED_AT),
+    )
+
+
+def test_a_pod_that_failed_keeps_when_it_was_submitted() -> None:
+    assert status("pod", {"phase": "Failed"}).submitted_at == datetime.fromisoformat(SUBMITTED_AT)
+
+
+def test_a_jobset_and_a_volcano_job_that_do_not_say_when_they_started_did_so_when_they_were_made() -> None:
+    replicated = {"replicatedJobsStatus": [{"name": "node", "ready": 1}]}
+    for found in (status("jobset", replicated), status("volcano", {"running": 2})):
+        assert (found.phase, found.started_at) == (RUNNING, datetime.fromisoformat(SUBMITTED_AT))
 
 
 @pytest.mark.parametrize(
@@ -110,11 +183,15 @@ def test_a_failed_job_keeps_its_controllers_words(
         ("job", {"ready": 1}, {"ready": 2}),
         ("job", {"ready": 1}, {"ready": 1, "uncountedTerminatedPods": {"succeeded": ["u"]}}),
         ("job", {"ready": 1}, {"ready": 1, "failed": 1}),
+        ("job", {"ready": 1}, {"ready": 1, "succeeded": 1}),
+        ("job", {"ready": 1}, {"ready": 1, "uncountedTerminatedPods": {"failed": ["u"]}}),
         (
             "jobset",
             {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 0, "succeeded": 0}]},
             {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0}]},
         ),
+        ("jobset", {"replicatedJobsStatus": []}, {"replicatedJobsStatus": [{"name": "node", "succeeded": 1}]}),
+        ("jobset", {"replicatedJobsStatus": None}, {"replicatedJobsStatus": [{"name": "node", "failed": 1}]}),
         (
             "volcano",
             {"state": {"phase": "Pending"}, "pending": 1, "running": 1},

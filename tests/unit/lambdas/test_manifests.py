@@ -372,7 +372,14 @@ def test_an_elastic_pytorchjob_has_workers_only_and_its_policy_is_the_command_li
         "rdzvPort": training.port,
         "rdzvId": training.ref.name,
     }
-    assert list(manifest["spec"]["pytorchReplicaSpecs"]) == ["Worker"]
+    workers = manifest["spec"]["pytorchReplicaSpecs"].pop("Worker")
+    assert manifest["spec"]["pytorchReplicaSpecs"] == {}
+    assert (workers["replicas"], workers["restartPolicy"]) == (3, "ExitCode"), "a pod that a signal ended is made again"
+    assert manifest["spec"]["runPolicy"] == {
+        "cleanPodPolicy": "None",
+        "ttlSecondsAfterFinished": 7 * 24 * 3600,
+        "backoffLimit": 3,
+    }
     (pod,) = pods(training)
     named = {"name": "TRAINFLOW_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
     assert named in pod["containers"][0]["env"]

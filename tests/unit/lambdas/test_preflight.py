@@ -42,6 +42,7 @@ from lambdas.logic.preflight.probe import (
 )
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
+from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
 from trainflow.models.compile_cache import lease_of
@@ -119,43 +120,97 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "words"),
+    ("facts", "sentence"),
     [
-        ({"kind_installed": False}, "Volcano is not installed in the cluster"),
-        ({"queue": None}, "compute.queue is 'research', but Volcano has no such queue"),
-        ({"queue": "Closed"}, "compute.queue is 'research', which is Closed"),
-        ({"priority_class": False}, "compute.priority_class is 'urgent', but the cluster has no such"),
-        ({"service_account": False}, "no service account 'training'"),
-        ({"claim": None}, "no claim 'fsx-claim'"),
-        ({"claim": VolumeClaim(phase="Pending")}, "The claim 'fsx-claim' is Pending"),
         (
-            {"claim": VolumeClaim(phase="Bound", zones=frozenset({"us-west-2a"}))},
-            "mounted in us-west-2a only, but the gang's nodes are in us-west-2d (usw2-az4)",
+            {"kind_installed": False},
+            "compute.backend is 'volcano', but Volcano is not installed in the cluster: it does not know "
+            "jobs.batch.volcano.sh.",
+        ),
+        (
+            {"queue": None},
+            "compute.queue is 'research', but Volcano has no such queue; name one that it has, or add it to "
+            "cluster.volcano_queues in the deployment's configuration.",
+        ),
+        (
+            {"queue": "Closed"},
+            "compute.queue is 'research', which is Closed and takes no jobs; open it or name another.",
+        ),
+        (
+            {"priority_class": False},
+            "compute.priority_class is 'urgent', but the cluster has no such PriorityClass; name one that it has, or "
+            "leave it out.",
+        ),
+        (
+            {"service_account": False},
+            "The cluster has no service account 'training' in the runs' namespace, which every pod of a run has; "
+            "deploy the cluster stack.",
+        ),
+        (
+            {"claim": None},
+            "The cluster has no claim 'fsx-claim', which is the runs' file system; deploy the cluster stack.",
+        ),
+        (
+            {"claim": VolumeClaim(phase="Pending")},
+            "The claim 'fsx-claim' is Pending and not bound to a volume; `kubectl describe pvc fsx-claim` says why.",
+        ),
+        (
+            {"claim": VolumeClaim(phase="Bound", zones=frozenset({"us-west-2b", "us-west-2a"}))},
+            "The volume of the claim 'fsx-claim' can be mounted in us-west-2a, us-west-2b only, but the gang's nodes "
+            "are in us-west-2d (usw2-az4); give both the same zone.",
         ),
         (
             {"plugins": PluginNodes(daemon_sets=frozenset({"neuron-device-plugin"}))},
-            "no daemon set aws-efa-k8s-device-plugin",
+            "compute.instance_type is trn1.32xlarge, but the cluster has no daemon set aws-efa-k8s-device-plugin, "
+            "without which its nodes do not advertise vpc.amazonaws.com/efa; install it.",
         ),
         (
             {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE}),), huge_pages_mib=10256)},
-            "advertises 8 vpc.amazonaws.com/efa",
+            "compute.instance_type is trn1.32xlarge, but no ready node of it advertises 8 vpc.amazonaws.com/efa; check "
+            "the daemon set aws-efa-k8s-device-plugin on these nodes.",
         ),
         (
-            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, EFA_INTERFACE}),), huge_pages_mib=4096)},
-            "its ready nodes set aside 4096 MiB of hugepages-2Mi, and a pod that uses EFA requests 5120 MiB",
+            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, EFA_INTERFACE}),), huge_pages_mib=5119)},
+            "compute.instance_type is trn1.32xlarge, but its ready nodes set aside 5119 MiB of hugepages-2Mi, and a "
+            "pod that uses EFA requests 5120 MiB; give the node group the EKS accelerated AMI, which sets them aside, "
+            "or set vm.nr_hugepages on its nodes.",
         ),
     ],
 )
-def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, Any], words: str) -> None:
-    [sentence] = problems(in_cluster(**facts))
-    assert words in sentence
+def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, Any], sentence: str) -> None:
+    assert in_cluster(**facts) == [Problem(sentence)]
+
+
+UNREAD = {
+    "kind_installed": "compute.backend: whether the cluster knows 'volcano': forbidden.",
+    "queue": "compute.queue: whether there is a queue 'research': forbidden.",
+    "priority_class": "compute.priority_class: whether there is one: forbidden.",
+    "service_account": "Whether there is a service account 'training': forbidden.",
+    "claim": "Whether the claim 'fsx-claim' is bound: forbidden.",
+    "plugins": "Whether nodes will advertise aws.amazon.com/neuron, vpc.amazonaws.com/efa: forbidden.",
+}
 
 
 @pytest.mark.parametrize("fact", [field.name for field in dataclasses.fields(ClusterFacts)])
 def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
-    found = in_cluster(**{fact: Unknown("the Kubernetes API refused: forbidden")})
-    assert problems(found) == []
-    assert len(noted(found)) == 1
+    assert in_cluster(**{fact: Unknown("forbidden")}) == [Note(UNREAD[fact])]
+
+
+def test_daemon_sets_and_zones_that_may_not_be_read_are_a_note_each() -> None:
+    assert in_cluster(plugins=PluginNodes(daemon_sets=Unknown("forbidden"))) == [
+        Note(f"Whether nodes will advertise {device}: there is none yet, and forbidden.")
+        for device in ("aws.amazon.com/neuron", "vpc.amazonaws.com/efa")
+    ]
+    in_a_zone = VolumeClaim(phase="Bound", zones=frozenset({"us-west-2a"}))
+    assert in_cluster(Unknown("forbidden"), claim=in_a_zone) == [
+        Note("Whether the volume of 'fsx-claim' can be mounted in the nodes' zone: forbidden.")
+    ]
+    assert in_cluster(Unknown("forbidden")) == []
+
+
+def test_as_many_huge_pages_as_a_pod_requests_are_enough() -> None:
+    devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices(2))
+    assert in_cluster(plugins=PluginNodes(settled=(devices,), huge_pages_mib=5120)) == []
 
 
 @pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])
@@ -641,6 +696,28 @@ def test_an_instance_type_without_a_node_group_is_a_problem(ready: FakeKubernete
     probe_ends(ready, run, dataclasses.asdict(PROBED))
     with pytest.raises(PreflightFailed, match="no node group 'trainflow-trn1-2xlarge'"):
         call(run)
+
+
+def test_a_type_in_fallback_needs_a_node_group_that_holds_the_gang(aws: Aws, ready: FakeKubernetesApi) -> None:
+    run = run_of(spec_with(dataset=None, compute__fallback=["trn1n.32xlarge"]))
+    call(run)
+    probe_ends(ready, run, dataclasses.asdict(PROBED))
+    with pytest.raises(PreflightFailed) as missing:
+        call(run)
+    assert str(missing.value) == (
+        f"compute.fallback names trn1n.32xlarge, but the cluster '{CLUSTER_OF_EKS}' has no node group "
+        "'trainflow-trn1n-32xlarge'; remove it from fallback, or deploy a node group for it."
+    )
+    zone = [{"Name": "availability-zone-id", "Values": ["usw2-az3"]}]
+    [subnet] = aws.client("ec2").describe_subnets(Filters=zone)["Subnets"]
+    aws.add_nodegroup("trn1n.32xlarge", maximum=1, subnets=[subnet["SubnetId"]])
+    with pytest.raises(PreflightFailed) as unfit:
+        call(run)
+    assert str(unfit.value).splitlines()[1:] == [
+        "1. compute.num_nodes is 2, but the node group 'trainflow-trn1n-32xlarge' may have at most 1 nodes.",
+        "2. compute.fallback names trn1n.32xlarge, which is not offered in us-west-2c (usw2-az3), where its node group "
+        "is; choose another type, or deploy the node group in a zone that offers it.",
+    ]
 
 
 def test_a_probe_that_waits_for_too_long_is_a_problem(ready: FakeKubernetesApi) -> None:

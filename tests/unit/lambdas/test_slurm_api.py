@@ -14,6 +14,8 @@ import pytest
 from urllib3.exceptions import NewConnectionError
 
 from lambdas.backends.slurm import rest as slurm_api
+from lambdas.backends.slurm.cluster import connect
+from lambdas.backends.slurm.forms import complaints, submission_form
 from lambdas.backends.slurm.rest import RestController
 from tests.unit.lambdas.conftest import Aws
 from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
@@ -87,7 +89,10 @@ class FakeServer:
     versions: tuple[int, ...] = ()
     has_accounting: bool = False
     is_down: bool = False
+    lists_at: str = "/openapi/v3"
     asked: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    bodies: list[str | None] = field(default_factory=list)
     tokens: list[dict[str, Any]] = field(default_factory=list)
 
     def request(self, method: str, url: str, *, headers: dict[str, str], body: str | None) -> Any:
@@ -95,12 +100,16 @@ class FakeServer:
             raise NewConnectionError(None, "Connection refused")  # type: ignore[arg-type]
         path = url.removeprefix("http://slurm:6820")
         self.asked.append(f"{method} {path}")
+        self.headers.append(headers)
+        self.bodies.append(body)
         status, document = self._answer(method, path, headers["X-SLURM-USER-TOKEN"])
         return SimpleNamespace(status=status, data=json.dumps(document).encode())
 
     def _answer(self, method: str, path: str, token: str) -> tuple[int, Any]:
         newest = self.dialect.version
-        if path == "/openapi/v3":
+        if path.startswith("/openapi") and path != self.lists_at:
+            return 404, {}
+        if path == self.lists_at:
             paths = {f"/slurm/v0.0.{version}/job/submit": {} for version in self.versions or (37, newest)}
             accounting = {f"/slurmdb/v0.0.{newest}/job/{{job_id}}": {}} if self.has_accounting else {}
             return 200, {"paths": paths | accounting}
@@ -147,10 +156,25 @@ def test_the_version_is_asked_for_once(slurm: RestController, server: FakeServer
     assert server.asked == ["GET /openapi/v3", jobs, jobs]
 
 
+@pytest.mark.parametrize("claims", ["", json.dumps(CLAIMS)], ids=["none", "of PCS"])
+def test_a_deployments_cluster_is_asked_as_its_settings_say(
+    server: FakeServer, keep_key: Callable[[bytes], None], claims: str
+) -> None:
+    connect_anew = connect.__wrapped__  # a warm Lambda keeps its connection
+    settings = {"key_secret": "slurm-key", "user": "trainer", "claims": claims, "bucket": "artifacts"}
+    cluster = connect_anew("http://slurm:6820", **settings)
+    server.answers["GET jobs"] = (200, {"jobs": [server.dialect.job | {"user_name": "trainer"}]})
+    assert cluster.is_stopped("another-run")
+    assert not cluster.is_stopped("bert-0123456789ab")
+    assert server.tokens[0]["sun"] == "trainer"
+    assert server.tokens[0].get("uid") == (1000 if claims else None)
+
+
 def test_a_server_of_an_unknown_version_is_refused_in_a_sentence(slurm: RestController, server: FakeServer) -> None:
     server.versions = (36,)
-    with pytest.raises(ClusterAccessDenied, match="offers no version of Slurm's REST API"):
+    with pytest.raises(ClusterAccessDenied) as refused:
         slurm.jobs()
+    assert str(refused.value) == ("http://slurm:6820 offers no version of Slurm's REST API from v0.0.38 to v0.0.44.")
 
 
 def test_a_token_names_the_user_and_is_valid_for_ten_minutes_at_most(slurm: RestController, server: FakeServer) -> None:
@@ -178,10 +202,20 @@ def test_a_refused_token_is_renewed_once_with_the_current_key(
     slurm.jobs()
     server.key = bytes(32)
     says_why = server.dialect.version > 38
-    refused = (ClusterAccessDenied, "SLURM_KEY_SECRET has to hold") if says_why else (ClusterUnavailable, "or does not")
-    with pytest.raises(refused[0], match=f"{refused[1]}.*") as raised:
+    why = "; ".join(words for _, words in complaints(server.dialect.no_token[1]))
+    if says_why:
+        sentence = (
+            f"Slurm's REST API refused the token for the user 'trainer' ({why}): SLURM_KEY_SECRET has to hold the "
+            "cluster's key."
+        )
+    else:
+        sentence = (
+            f"Slurm's REST API answered 500 ({why}): slurmctld does not answer it, or does not take the token for the "
+            "user 'trainer'."
+        )
+    with pytest.raises(ClusterAccessDenied if says_why else ClusterUnavailable) as raised:
         slurm.jobs()
-    assert "token for the user 'trainer'" in str(raised.value)
+    assert str(raised.value) == sentence
     keep_key(server.key)
     assert slurm.jobs() == []
 
@@ -189,8 +223,11 @@ def test_a_refused_token_is_renewed_once_with_the_current_key(
 @pytest.mark.parametrize("kept", [{"SecretString": "no key!"}, {"SecretBinary": KEY}], ids=["text", "binary"])
 def test_a_secret_without_a_key_is_a_named_error(slurm: RestController, aws: Aws, kept: dict[str, Any]) -> None:
     aws.client("secretsmanager").put_secret_value(SecretId="slurm-key", **kept)
-    with pytest.raises(ClusterAccessDenied, match="The secret 'slurm-key' does not hold a key in base64; make it anew"):
+    with pytest.raises(ClusterAccessDenied) as refused:
         slurm.jobs()
+    assert str(refused.value) == (
+        "The secret 'slurm-key' does not hold a key in base64; make it anew with `base64 -w 0` of the key."
+    )
 
 
 def test_a_key_may_be_wrapped_in_lines(slurm: RestController, aws: Aws, server: FakeServer) -> None:
@@ -227,8 +264,71 @@ def test_a_complaint_about_a_job_that_is_in_the_queue_is_no_refusal(slurm: RestC
 
 def test_a_server_that_is_down_is_worth_a_retry(slurm: RestController, server: FakeServer) -> None:
     server.is_down = True
-    with pytest.raises(ClusterUnavailable, match="Slurm's REST API at http://slurm:6820 did not answer"):
+    with pytest.raises(
+        ClusterUnavailable, match=r"^Slurm's REST API at http://slurm:6820 did not answer: .*refused.*\.$"
+    ):
         slurm.jobs()
+
+
+@pytest.mark.parametrize("status", [401, 403, 511])
+def test_an_answer_of_a_gate_before_slurm_that_refuses_the_token_is_named(
+    slurm: RestController, server: FakeServer, status: int
+) -> None:
+    server.answers["GET jobs"] = (status, {})
+    with pytest.raises(ClusterAccessDenied) as refused:
+        slurm.jobs()
+    assert str(refused.value) == (
+        "Slurm's REST API refused the token for the user 'trainer' (no reason given): SLURM_KEY_SECRET has to hold the "
+        "cluster's key."
+    )
+
+
+@pytest.mark.parametrize("said", [None, [], "text", {"errors": []}, {"jobs": [{}]}], ids=str)
+def test_an_answer_in_another_form_is_worth_a_retry(slurm: RestController, server: FakeServer, said: Any) -> None:
+    server.answers["GET jobs"] = (200, said)
+    with pytest.raises(ClusterUnavailable) as failed:
+        slurm.jobs()
+    missing = "job_id" if said == {"jobs": [{}]} else "jobs"
+    assert str(failed.value) == (
+        f"Slurm's REST API at http://slurm:6820 gave an answer that is not in a known form (KeyError: '{missing}'); "
+        "check that nothing but Slurm answers there."
+    )
+
+
+@pytest.mark.parametrize("status", [400, 500])
+def test_a_request_that_failed_is_repeated_once_with_a_new_token_and_version(
+    slurm: RestController, server: FakeServer, status: int
+) -> None:
+    """The server may have been updated, and v0.0.38 gives no reason for a failure."""
+    server.answers["GET jobs"] = (status, UNKNOWN)
+    with pytest.raises(ClusterUnavailable):
+        slurm.jobs()
+    jobs = f"GET /slurm/v0.0.{server.dialect.version}/jobs"
+    assert server.asked == ["GET /openapi/v3", jobs, "GET /openapi/v3", jobs]
+
+
+def test_an_older_server_lists_its_versions_elsewhere(slurm: RestController, server: FakeServer) -> None:
+    server.lists_at = "/openapi"
+    assert slurm.jobs() == []
+    assert server.asked[:2] == ["GET /openapi/v3", "GET /openapi"]
+
+
+def test_a_server_that_lists_no_versions_is_worth_a_retry(slurm: RestController, server: FakeServer) -> None:
+    server.lists_at = "/nowhere"
+    with pytest.raises(ClusterUnavailable, match=r"^Slurm's REST API answered 404 \(no reason given\): slurmctld"):
+        slurm.jobs()
+
+
+def test_requests_name_the_user_and_have_their_body_as_json(slurm: RestController, server: FakeServer) -> None:
+    server.answers["POST job/submit"] = (200, {"job_id": 6})
+    slurm.submit(JOB, after=[7])
+    sent = [{key: value for key, value in each.items() if "TOKEN" not in key} for each in server.headers]
+    assert sent == [
+        {"X-SLURM-USER-NAME": "trainer"},
+        {"X-SLURM-USER-NAME": "trainer", "Content-Type": "application/json"},
+    ]
+    assert server.bodies[0] is None
+    assert json.loads(server.bodies[1] or "") == submission_form(JOB, server.dialect.version, after=[7])
 
 
 def test_an_unknown_job_is_none_and_may_be_cancelled(slurm: RestController, server: FakeServer) -> None:
@@ -238,6 +338,13 @@ def test_an_unknown_job_is_none_and_may_be_cancelled(slurm: RestController, serv
 
 
 def test_a_cancel_that_fails_is_a_named_error(slurm: RestController, server: FakeServer) -> None:
+    for done in (wrong(2017, "Invalid job id specified"), wrong(2021, "Job/step already completing or completed")):
+        server.answers["DELETE job/9"] = (500, done)
+        slurm.cancel(9)
+    for refused in (UNKNOWN, wrong(2018, "Access denied")):
+        server.answers["DELETE job/9"] = (500, refused)
+        with pytest.raises(ClusterUnavailable):
+            slurm.cancel(9)
     server.answers["DELETE job/9"] = (500, UNKNOWN)
     with pytest.raises(ClusterUnavailable, match=r"answered 500 \(Failed while looking for jobs\)"):
         slurm.cancel(9)

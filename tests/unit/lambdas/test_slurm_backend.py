@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from botocore.stub import Stubber
 
 from lambdas.backends.slurm import cluster as slurm_cluster
+from lambdas.backends.slurm import files as slurm_files
 from lambdas.backends.slurm.cluster import SlurmCluster
 from lambdas.backends.slurm.files import JobFiles
 from lambdas.backends.slurm.job_script import render
@@ -23,10 +25,12 @@ from trainflow.errors import (
     JobConflict,
     JobNotFound,
     PreflightFailed,
+    ServiceUnavailable,
     StorageFailed,
     WorkerFailed,
 )
 from trainflow.models.functions import SLURM
+from trainflow.models.job_status import NO_RECORD, JobStatus
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.slurm import JobComment, Partition, Site, Submission
 from trainflow.protocol.slurm_job import MAX_LOG_BYTES, MAX_RECORD_BYTES
@@ -117,7 +121,10 @@ def test_a_job_of_that_name_from_another_spec_is_a_conflict(
     backend: SlurmCluster, slurm: FakeController, run: Run
 ) -> None:
     backend.submit(submission(run))
-    with pytest.raises(JobConflict, match="exists and was made from another specification"):
+    conflict = (
+        r"^A Slurm job named 'bert-slurm-0123456789ab-training-1' exists and was made from another specification\.$"
+    )
+    with pytest.raises(JobConflict, match=conflict):
         backend.submit(submission(run_on("slurm", workload__image=None, workload__arguments={"max_steps": 7})))
 
 
@@ -173,8 +180,9 @@ def test_a_number_that_slurm_has_given_to_another_users_job_is_not_trusted(
 
 
 def test_a_forgotten_job_is_known_by_its_record(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
-    with pytest.raises(JobNotFound, match="is not in Slurm's queue \\(any more\\), and has left no record"):
+    with pytest.raises(JobNotFound) as missing:
         backend.status(ref)
+    assert str(missing.value) == (f"The job '{ref.name}' is not in Slurm's queue (any more), and has left no record.")
     leave_record(aws, ref)
     assert backend.status(ref).phase is JobPhase.SUCCEEDED
     assert backend.rank0(ref) == f"{ref.name}-0"
@@ -201,6 +209,97 @@ def test_a_record_of_a_failure_counts_less_than_slurms_reason_unless_it_is_of_an
     assert backend.status(ref).failure_reason == "NodeLost"
     leave_record(aws, ref, job_id=2, exit_code=1)
     assert backend.status(ref).failure_reason != "NodeLost"
+
+
+def test_a_reason_in_the_record_is_more_than_slurms_state(
+    backend: SlurmCluster, slurm: FakeController, aws: Aws, run: Run, ref: JobRef
+) -> None:
+    """Slurm knows that the job was cancelled, and the record that it was at its time limit."""
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({"CANCELLED"}))
+    leave_record(aws, ref, exit_code=143, reason="DeadlineExceeded")
+    assert backend.status(ref) == JobStatus(
+        phase=None,
+        failure_reason="DeadlineExceeded",
+        failure_message="ended with exit code 143",
+        submitted_at=NOW,
+        started_at=NOW,
+    )
+    slurm.change(1, states=frozenset({"COMPLETED"}))
+    assert backend.status(ref).phase is JobPhase.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "expected"),
+    [
+        ("FAILED", None, NO_RECORD),
+        ("FAILED", "NonZeroExitCode", NO_RECORD),
+        ("FAILED", "JobLaunchFailure", "JobFailed"),
+        ("TIMEOUT", None, "DeadlineExceeded"),
+    ],
+)
+def test_a_record_is_missed_only_where_the_program_itself_has_failed(
+    backend: SlurmCluster,
+    slurm: FakeController,
+    run: Run,
+    ref: JobRef,
+    state: str,
+    reason: str | None,
+    expected: str,
+) -> None:
+    backend.submit(submission(run))
+    slurm.change(1, states=frozenset({state}), reason=reason, started_at=NOW)
+    found = backend.status(ref)
+    assert (found.phase, found.failure_reason, found.started_at) == (None, expected, NOW)
+    if expected == NO_RECORD:
+        assert found.failure_message == (
+            "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT "
+            "and the artifact bucket"
+        )
+
+
+def test_a_record_without_a_reason_gives_the_exit_code(backend: SlurmCluster, aws: Aws, ref: JobRef) -> None:
+    leave_record(aws, ref, exit_code=3)
+    assert backend.status(ref) == JobStatus(
+        phase=None,
+        failure_reason="JobFailed",
+        failure_message="ended with exit code 3",
+        submitted_at=NOW,
+        started_at=NOW,
+    )
+    leave_record(aws, ref)
+    assert backend.status(ref) == JobStatus(phase=JobPhase.SUCCEEDED, submitted_at=NOW, started_at=NOW)
+
+
+def test_before_any_job_has_ended_a_run_has_no_failed_nodes_and_no_last_lines(backend: SlurmCluster) -> None:
+    assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
+    assert backend.pods_to_diagnose("bert-slurm-0123456789ab") == []
+
+
+def test_of_many_last_lines_a_few_are_read(
+    backend: SlurmCluster, aws: Aws, ref: JobRef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_cluster, "MAX_PODS_TO_DIAGNOSE", 2)
+    for index in range(3):
+        leave(aws, f"tails/{ref.name}-{index}.log", "")
+    assert len(backend.pods_to_diagnose("bert-slurm-0123456789ab")) == 2
+
+
+def test_a_bucket_that_is_throttled_is_named_with_the_action(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, s3 = JobFiles(ARTIFACT_BUCKET), aws.client("s3")
+    monkeypatch.setattr(slurm_files, "client", lambda _service: s3)
+    for ask in (
+        lambda: files.failed_nodes("bert-slurm-0123456789ab"),
+        lambda: list(files.log("bert-slurm-0123456789ab-training-1", since=None)),
+    ):
+        with Stubber(s3) as stub:
+            stub.add_client_error("list_objects_v2", "SlowDown")
+            with pytest.raises(ServiceUnavailable, match=r"^s3:ListObjectsV2 answered SlowDown\.$"):
+                ask()
+
+
+def test_a_pods_name_without_a_number_has_no_last_lines(backend: SlurmCluster, ref: JobRef) -> None:
+    assert list(backend.read_log(f"{ref.name}-x", tail_lines=1)) == []
 
 
 def test_a_job_that_could_not_even_leave_a_record_says_what_to_check(
@@ -441,8 +540,9 @@ def test_a_cluster_that_does_not_tell_of_its_partitions_is_not_asked_to_boot_a_n
 def test_a_deployment_without_slurm_is_a_named_error(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in SLURM:
         monkeypatch.setenv(name, "")
-    with pytest.raises(BackendNotInstalled, match="this deployment has no Slurm cluster"):
+    with pytest.raises(BackendNotInstalled) as missing:
         backends.connect("slurm").cancel("bert-slurm-0123456789ab")
+    assert str(missing.value) == "compute.backend is 'slurm', but this deployment has no Slurm cluster."
 
 
 def test_what_runs_hold_are_their_jobs_that_have_not_ended_and_no_job_of_others() -> None:

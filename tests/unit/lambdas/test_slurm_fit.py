@@ -63,8 +63,21 @@ def test_a_spec_that_names_no_queue_is_measured_by_the_default_partition() -> No
 
 
 def test_what_was_not_checked_is_noted() -> None:
-    (note,) = found(None, compute__queue=None)
-    assert isinstance(note, Note)
+    assert found(None, compute__queue=None) == [
+        Note("compute.queue: left out, and Slurm does not report which partition is its default; none was checked.")
+    ]
+
+
+def test_a_gang_may_be_as_large_and_run_as_long_as_its_partition_allows() -> None:
+    partition = Partition(name="trn1", num_nodes=9, max_nodes_per_job=2, max_minutes=90)
+    assert found(partition, limits__max_duration_hours=1.5) == []
+    assert len(found(partition, limits__max_duration_hours=1.51)) == 1
+
+
+def test_a_partition_that_is_down_is_named_as_the_spec_names_it() -> None:
+    assert found(Partition(name="trn1", num_nodes=2, is_up=False)) == [
+        Problem("compute.queue is 'trn1', which is not up and starts no jobs; `scontrol` opens it.")
+    ]
 
 
 @pytest.mark.parametrize(("flags", "name"), [((False, True), "b"), ((False, False), None), ((False,), "a"), ((), None)])

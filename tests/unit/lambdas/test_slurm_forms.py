@@ -7,6 +7,7 @@ from their OpenAPI documents (v0.0.41 to v0.0.44, as slurmrestd prints them) and
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ from lambdas.backends.slurm.forms import (
     newest_version,
     partition_of,
     submission_form,
+    understood,
 )
+from trainflow.errors import ClusterUnavailable
+from trainflow.models.sentences import shortened
 from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 ASSETS = Path(__file__).parents[2] / "assets" / "slurm"
@@ -146,6 +150,18 @@ def test_from_version_39_on_numbers_are_wrapped_and_the_environment_is_a_list(ve
     }
 
 
+SMALL = replace(JOB, partition=None, exclusive=False, memory_mib=2048, avoided_nodes=("n1", "n2"))
+"""A job that shares its node, in the default partition, and keeps away from two nodes."""
+
+
+def test_a_small_job_shares_its_node_and_avoids_others_in_both_families() -> None:
+    old, new = submission_form(SMALL, 38)["job"], submission_form(SMALL, 44)["job"]
+    assert (old["memory_per_node"], old["exclude_nodes"]) == (2048, "n1,n2")
+    assert (new["memory_per_node"], new["excluded_nodes"]) == (some(2048), ["n1", "n2"])
+    assert not {"exclusive", "shared", "partition"} & (old.keys() | new.keys())
+    assert old["dependency"] == new["dependency"] == "singleton"
+
+
 def test_the_script_moves_into_the_job_where_it_is_deprecated_beside_it() -> None:
     assert submission_form(JOB, 40)["script"] == JOB.script
     assert submission_form(JOB, 41).keys() == {"job"}
@@ -227,8 +243,56 @@ def test_a_partition_is_understood_in_both_families() -> None:
     assert partition_of(new) == Partition(name="trn1", num_nodes=16, max_nodes_per_job=8, is_up=False)
     down = {**recorded("partition-v0.0.38.json")["partitions"][0], "state": "DOWN"}
     assert not partition_of(down).is_up
-    flagged = {**recorded("partition-v0.0.38.json")["partitions"][0], "flags": ["default"]}
+    flagged = {**recorded("partition-v0.0.38.json")["partitions"][0], "flags": ["DEFAULT"]}
     assert partition_of(flagged).is_default
+    assert partition_of({**new, "flags": ["default"]}).is_default
+    assert not partition_of({**new, "flags": ["HIDDEN"]}).is_default
+    limited = {**recorded("partition-v0.0.38.json")["partitions"][0], "maximum_nodes_per_job": 3}
+    assert partition_of(limited).max_nodes_per_job == 3
+
+
+def test_a_partition_that_does_not_tell_its_state_and_limits_is_up_and_has_none() -> None:
+    assert partition_of({"name": "a", "nodes": {"total": 2}}) == Partition(name="a", num_nodes=2)
+    assert not partition_of({"name": "a", "total_nodes": 2}).is_up, "v0.0.38 always tells it"
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (7, 7),
+        (0, 0),
+        (7.0, 7),
+        (some(7), 7),
+        (ENDLESS, None),
+        (NOTHING, None),
+        (None, None),
+        (-1, None),
+        (0xFFFFFFFD, 0xFFFFFFFD),
+        (0xFFFFFFFE, None),
+        (0xFFFFFFFF, None),
+        (float("inf"), None),
+        (float("nan"), None),
+    ],
+)
+def test_a_number_may_be_wrapped_missing_or_without_bound(value: Any, number: int | None) -> None:
+    found = partition_of({"name": "a", "nodes": {"total": 2}, "maximums": {"nodes": value, "time": value}})
+    assert (found.max_nodes_per_job, found.max_minutes) == (number, number)
+
+
+@pytest.mark.parametrize("text", ["None", "(null)", "", None])
+def test_slurms_words_for_nothing_are_nothing(text: str | None) -> None:
+    found = job_of({"job_id": 1, "state_reason": text, "state_description": text, "nodes": text, "failed_node": text})
+    assert found == SlurmJob(job_id=1, name="", user="", states=frozenset(), comment=None)
+
+
+@pytest.mark.parametrize("error", [KeyError("name"), TypeError("no number"), OSError("year 10000")], ids=repr)
+def test_an_answer_in_no_known_form_is_worth_a_retry_and_says_what_was_wrong(error: Exception) -> None:
+    with pytest.raises(ClusterUnavailable) as failed, understood("squeue"):
+        raise error
+    assert str(failed.value) == (
+        f"squeue gave an answer that is not in a known form ({type(error).__name__}: {error}); check that nothing but "
+        "Slurm answers there."
+    )
 
 
 @given(st.builds(JobComment, run_id=st.text(), stage=st.text(), attempt=st.integers(), spec_hash=st.text()))
@@ -245,6 +309,17 @@ def test_a_comment_of_another_program_is_ignored(text: str | None) -> None:
 def test_an_errors_number_is_found_under_each_of_its_names(name: str) -> None:
     answer = {"errors": [{name: 2000, "error": "Invalid partition name specified"}]}
     assert complaints(answer) == [(2000, "Invalid partition name specified")]
+
+
+def test_of_many_errors_and_long_ones_a_part_is_kept() -> None:
+    found = complaints({"errors": [{"errno": number, "error": "x" * 1000} for number in range(9)]})
+    assert [number for number, _ in found] == [0, 1, 2, 3, 4]
+    assert {words for _, words in found} == {shortened("x" * 1000, 500)}
+
+
+@pytest.mark.parametrize("answer", [{}, {"errors": None}, {"errors": "down"}])
+def test_an_answer_without_errors_complains_of_nothing(answer: dict[str, Any]) -> None:
+    assert complaints(answer) == []
 
 
 def test_an_error_without_a_number_is_kept_with_its_words() -> None:

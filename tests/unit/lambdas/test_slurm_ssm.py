@@ -99,14 +99,39 @@ def test_a_job_is_submitted_with_sbatch_and_its_script_unread(slurm: SsmControll
 
 def test_a_refusal_of_sbatch_is_reported_with_its_message(slurm: SsmController, ssm: Ssm) -> None:
     ssm.answer("Failed", error="sbatch: error: invalid partition specified: trn1\n")
-    with pytest.raises(JobRefused, match="invalid partition specified: trn1"):
+    with pytest.raises(JobRefused) as refused:
         slurm.submit(JOB, after=[])
+    assert str(refused.value) == (
+        "Slurm refuses the job 'bert-0123456789ab-training-1': sbatch: error: invalid partition specified: trn1."
+    )
+
+
+def test_a_small_job_shares_its_node_with_as_much_memory_as_it_needs(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Success", output="12\n")
+    small = replace(JOB, partition=None, exclusive=False, memory_mib=2048, avoided_nodes=("n1", "n2"))
+    slurm.submit(small, after=[])
+    words = shlex.split(ssm.shell_command().partition(" | base64 -d | ")[2])
+    assert words[:3] == ["sbatch", "--parsable", "--no-requeue"]
+    assert {"--mem=2048M", "--exclude=n1,n2", "--dependency=singleton"} <= set(words)
+    assert not [word for word in words if word.startswith(("--partition", "--exclusive"))]
 
 
 def test_a_controller_that_does_not_answer_sbatch_is_worth_a_retry(slurm: SsmController, ssm: Ssm) -> None:
-    ssm.answer("Failed", error="sbatch: error: Batch job submission failed: Unable to contact slurm controller\n")
-    with pytest.raises(ClusterUnavailable):
+    said = "sbatch: error: Batch job submission failed: Unable to contact slurm controller"
+    ssm.answer("Failed", error=f"a line before\n{said}.\n")
+    with pytest.raises(ClusterUnavailable) as failed:
         slurm.submit(JOB, after=[])
+    assert str(failed.value) == f"Slurm's commands on {HEAD_NODE} did not answer: {said}."
+
+
+def test_a_job_is_cancelled_with_scancel(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Success")
+    slurm.cancel(12)
+    assert ssm.shell_command() == "scancel --quiet 12"
+    ssm.answer("Failed")
+    with pytest.raises(ClusterUnavailable) as failed:
+        slurm.cancel(12)
+    assert str(failed.value) == f"Slurm's commands on {HEAD_NODE} did not answer: it said nothing."
 
 
 def test_the_queue_is_read_line_by_line(slurm: SsmController, ssm: Ssm) -> None:
@@ -158,8 +183,18 @@ def test_a_queue_of_some_hundred_jobs_comes_whole(slurm: SsmController, ssm: Ssm
 @pytest.mark.parametrize("cut_off", [MAX_CHARACTERS, MAX_CHARACTERS - 1, 4, 0])
 def test_a_queue_that_was_cut_off_is_no_shorter_queue(slurm: SsmController, ssm: Ssm, cut_off: int) -> None:
     ssm.answer("Success", output=packed(queue_of(1000))[:cut_off])
-    with pytest.raises(ClusterUnavailable, match="the queue is longer than Systems Manager's 24,000 characters hold"):
+    with pytest.raises(ClusterUnavailable) as failed:
         slurm.jobs()
+    assert str(failed.value) == (
+        f"Slurm's commands on {HEAD_NODE} did not answer: the queue is longer than Systems Manager's 24,000 characters "
+        "hold; use slurmrestd: its address in SLURM_API_URL."
+    )
+
+
+def test_bytes_that_are_no_text_do_not_hide_the_queue(slurm: SsmController, ssm: Ssm) -> None:
+    line = b"12|caf\xe9|trainer|PENDING||N/A|N/A|N/A|None|(null)\n"
+    ssm.answer("Success", output=base64.b64encode(gzip.compress(line)).decode())
+    assert [job.name for job in slurm.jobs()] == ["caf\ufffd"]
 
 
 @pytest.mark.parametrize(
@@ -178,6 +213,47 @@ def test_every_name_of_a_job_reaches_sbatch_unchanged(slurm: SsmController, ssm:
 def test_a_job_that_slurm_has_forgotten_is_none(slurm: SsmController, ssm: Ssm) -> None:
     ssm.answer("Failed", error="slurm_load_jobs error: Invalid job id specified\n")
     assert slurm.job(12) is None
+    assert " --states=all --jobs=12 " in ssm.shell_command()
+
+
+@pytest.mark.parametrize("error", ["slurm_load_jobs error: Invalid job id specified", "slurm_load_jobs error: down"])
+def test_a_queue_that_could_not_be_read_is_not_an_empty_one(slurm: SsmController, ssm: Ssm, error: str) -> None:
+    ssm.answer("Failed", error=error)
+    with pytest.raises(ClusterUnavailable, match=error):
+        slurm.jobs()
+
+
+def test_one_job_that_could_not_be_asked_for_is_not_forgotten(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Failed", error="slurm_load_jobs error: Unable to contact slurm controller\n")
+    with pytest.raises(ClusterUnavailable, match="Unable to contact slurm controller"):
+        slurm.job(12)
+
+
+def test_a_job_of_an_array_and_one_that_has_ended_are_read_and_no_other_line(slurm: SsmController, ssm: Ssm) -> None:
+    times = "2026-11-21T12:00:00|2026-11-21T12:01:00|2026-11-21T12:02:00"
+    ssm.answer(
+        "Success",
+        output=packed(f"squeue: a warning\n12_3|a|trainer|CANCELLED by 1001|n0|{times}|NodeDown|(null)\n"),
+    )
+    assert slurm.job(12) == SlurmJob(
+        job_id=12,
+        name="a",
+        user="trainer",
+        states=frozenset({"CANCELLED"}),
+        comment=None,
+        reason="NodeDown",
+        nodes="n0",
+        submitted_at=datetime(2026, 11, 21, 12, 0, tzinfo=UTC),
+        started_at=datetime(2026, 11, 21, 12, 1, tzinfo=UTC),
+        ended_at=datetime(2026, 11, 21, 12, 2, tzinfo=UTC),
+    )
+
+
+def test_a_comment_may_hold_what_separates_the_columns(slurm: SsmController, ssm: Ssm) -> None:
+    comment = replace(COMMENT, run_id="a|b")
+    ssm.answer("Success", output=packed(f"12|a|trainer|PENDING||N/A|N/A|N/A|None|{comment_form(comment)}\n"))
+    (job,) = slurm.jobs()
+    assert (job.comment, job.submitted_at) == (comment, None)
 
 
 def test_a_partition_is_read_from_scontrol(slurm: SsmController, ssm: Ssm) -> None:
@@ -188,6 +264,9 @@ def test_a_partition_is_read_from_scontrol(slurm: SsmController, ssm: Ssm) -> No
     )
     assert slurm.partition("trn1") == Partition(name="trn1", num_nodes=2, max_minutes=2910)
     assert ssm.shell_command() == "scontrol --oneliner show partition trn1"
+    ssm.answer("Success", output="PartitionName=a;b MaxNodes=3 MaxTime=UNLIMITED State=DOWN TotalNodes=4\n")
+    assert slurm.partition("a;b") == Partition(name="a;b", num_nodes=4, max_nodes_per_job=3, is_up=False)
+    assert ssm.shell_command() == "scontrol --oneliner show partition 'a;b'"
 
 
 def test_the_default_partition_is_among_all_of_them(slurm: SsmController, ssm: Ssm) -> None:
@@ -213,10 +292,30 @@ def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
     assert slurm.partition("nope") is None
 
 
+def test_partitions_that_could_not_be_asked_for_are_not_missing(slurm: SsmController, ssm: Ssm) -> None:
+    for ask in (lambda: slurm.partition("trn1"), slurm.partitions):
+        ssm.answer("Failed", output="slurm_load_partitions: Unable to contact slurm controller\n")
+        with pytest.raises(ClusterUnavailable, match="did not answer: slurm_load_partitions: Unable to contact"):
+            ask()
+
+
+def test_an_answer_in_another_form_is_worth_a_retry_and_named(slurm: SsmController, ssm: Ssm) -> None:
+    ssm.answer("Success", output="PartitionName=trn1\n")
+    with pytest.raises(ClusterUnavailable) as failed:
+        slurm.partition("trn1")
+    assert str(failed.value) == (
+        f"A command of Slurm's on {HEAD_NODE} gave an answer that is not in a known form (KeyError: 'TotalNodes'); "
+        "check that nothing but Slurm answers there."
+    )
+
+
 @pytest.mark.parametrize(("output", "user"), [("CANCELLED by 1001|\n", "uid 1001"), ("COMPLETED|\n", None)])
 def test_accounting_names_the_user_who_cancelled(slurm: SsmController, ssm: Ssm, output: str, user: str | None) -> None:
     ssm.answer("Success", output=output)
     assert slurm.cancelled_by(12) == user
+    assert ssm.shell_command() == "sacct --noheader --parsable2 --allocations --jobs=12 --format=State%60"
+    ssm.answer("Failed", output=output)
+    assert slurm.cancelled_by(12) is None
 
 
 def test_a_throttled_command_is_worth_a_retry_and_named_as_iam_names_it(slurm: SsmController, ssm: Ssm) -> None:
@@ -230,5 +329,6 @@ def test_a_head_node_that_does_not_run_commands_is_worth_a_retry(
 ) -> None:
     ssm.stubber.add_response("send_command", {"Command": {"CommandId": "c" * 36}})
     monkeypatch.setattr(slurm_ssm, "LONGEST_SECONDS", 0.0)
-    with pytest.raises(ClusterUnavailable, match=f"Slurm's commands on {HEAD_NODE} did not answer"):
+    with pytest.raises(ClusterUnavailable) as failed:
         slurm.cancel(12)
+    assert str(failed.value) == f"Slurm's commands on {HEAD_NODE} did not answer: no answer in 0 seconds."

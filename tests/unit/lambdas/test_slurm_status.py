@@ -19,6 +19,7 @@ from trainflow.errors import (
     TrainflowError,
     WorkerOutOfMemory,
 )
+from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, Stage
 from trainflow.protocol.slurm_job import JobRecord, NodeRecord
 
@@ -70,6 +71,25 @@ def test_each_bad_end_has_its_error(state: str, error: type[TrainflowError], sen
     raised = failure(REF, job_status(job, cancelled_by="ada"), [], last_step=3)
     assert type(raised) is error
     assert str(raised) == sentence
+
+
+@pytest.mark.parametrize(
+    ("fields", "node"),
+    [
+        ({"failed_node": "n1", "nodes": "n[0-1]"}, "node 'n1'"),
+        ({"nodes": "n[0-1]"}, "a node of n[0-1]"),
+        ({}, "a node"),
+    ],
+)
+def test_a_lost_node_is_named_as_closely_as_slurm_tells(fields: dict[str, str], node: str) -> None:
+    lost = job_in_queue(NAME, states=frozenset({"NODE_FAIL"}), started_at=NOW, **fields)
+    assert job_status(lost) == JobStatus(
+        phase=None,
+        failure_reason="NodeLost",
+        failure_message=f"lost {node}",
+        submitted_at=NOW,
+        started_at=NOW,
+    )
 
 
 def test_that_a_program_failed_is_no_reason_of_its_own() -> None:
@@ -128,6 +148,15 @@ def test_a_reason_that_slurm_repeats_is_shown_once() -> None:
     job = job_in_queue(NAME, reason="ReqNodeNotAvail", description="ReqNodeNotAvail, UnavailableNodes:n[0-1]")
     assert pending_reason(job) == (
         "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n[0-1]"
+    )
+
+
+def test_a_description_of_something_else_is_added_to_the_reason() -> None:
+    job = job_in_queue(NAME, reason="Priority", description="behind 3 others")
+    assert pending_reason(job) == "jobs of higher priority come first: Priority; behind 3 others"
+    longer = job_in_queue(NAME, reason="ReqNodeNotAvail, UnavailableNodes:n1", description="ReqNodeNotAvail")
+    assert pending_reason(longer) == (
+        "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n1"
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import resource
 from pathlib import Path
 from typing import BinaryIO
@@ -38,7 +40,10 @@ def test_the_newest_checkpoint_is_found_with_its_record(tmp_path: Path) -> None:
     written = write(tmp_path, 100)
     assert checkpoint_files.newest_verified(tmp_path, say=print) == written
     assert written.path == tmp_path / "checkpoints" / "step-00000100.pt"
-    assert json.loads(written.record_path.read_text())["bytes"] == 700
+    assert written.record_path == tmp_path / "checkpoints" / "step-00000100.json"
+    digest = hashlib.sha256(b"weights" * 100).hexdigest()
+    document = {"step": 100, **RECORD, "bytes": 700, "sha256": digest}
+    assert written.record_path.read_text() == json.dumps(document, indent=2) + "\n", "people read it, too"
 
 
 def test_no_folder_means_no_checkpoint(tmp_path: Path) -> None:
@@ -61,11 +66,11 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda found: found.record_path.unlink(), "no record beside it"),
-        (lambda found: found.record_path.write_text("{"), "record cannot be read"),
-        (lambda found: found.record_path.write_text("{}"), "record cannot be read"),
-        (lambda found: found.path.write_bytes(b"short"), "has 5 bytes and its record says 700"),
-        (lambda found: found.path.unlink(), "its record is there and the file is not"),
+        (lambda found: found.record_path.unlink(), r"it has no record beside it, so writing it was interrupted"),
+        (lambda found: found.record_path.write_text("{"), r"its record cannot be read \(Expecting .+\)"),
+        (lambda found: found.record_path.write_text("{}"), r"its record cannot be read \(.+ missing .+\)"),
+        (lambda found: found.path.write_bytes(b"short"), r"it has 5 bytes and its record says 700"),
+        (lambda found: found.path.unlink(), r"its record is there and the file is not"),
     ],
 )
 def test_what_a_crash_leaves_is_skipped(tmp_path: Path, damage: object, words: str) -> None:
@@ -73,7 +78,7 @@ def test_what_a_crash_leaves_is_skipped(tmp_path: Path, damage: object, words: s
     damage(write(tmp_path, 2))  # type: ignore[operator]
     name, (said,) = newest(tmp_path)
     assert name == "step-00000001.pt"
-    assert words in said
+    assert re.fullmatch(rf"The checkpoint step-00000002\.pt is skipped: {words}\.", said)
 
 
 def test_a_write_that_fails_leaves_the_old_state_and_no_rest(tmp_path: Path) -> None:
@@ -135,15 +140,13 @@ def test_where_every_checkpoint_is_damaged_no_training_starts_again(tmp_path: Pa
     before = {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()}
     with pytest.raises(CheckpointInvalid) as caught:
         to_resume(tmp_path)
-    assert str(caught.value).startswith(
-        f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000002"
+    assert re.fullmatch(
+        re.escape(f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000002.pt: its record ")
+        + r"cannot be read \(.+\); step-00000001\.pt: it has 5 bytes and its record says 700\); bring back what is "
+        r"damaged, give the arguments that it was made with, or start again with another --output_dir or without that "
+        r"folder\.",
+        str(caught.value),
     )
-    for words in (
-        "step-00000001.pt: it has 5 bytes and its record says 700",
-        "step-00000002.pt: its record cannot be read",
-        "start again with another --output_dir or without that folder",
-    ):
-        assert words in str(caught.value)
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == before
 
 
@@ -173,11 +176,19 @@ def test_a_node_that_reads_other_bytes_says_so(tmp_path: Path) -> None:
     found = write(tmp_path, 1)
     checkpoint_files.require_same_bytes(found)
     found.path.write_bytes(b"x" * 700)
-    with pytest.raises(StorageFailed, match=r"step-00000001\.pt has another content on this node"):
+    with pytest.raises(StorageFailed) as other:
         checkpoint_files.require_same_bytes(found)
+    assert str(other.value) == (
+        f"The checkpoint {found.path} has another content on this node than on that of rank 0, which verified it; "
+        "check the mounts of the file system."
+    )
     found.path.unlink()
-    with pytest.raises(StorageFailed, match="cannot be read on this node"):
+    with pytest.raises(StorageFailed) as unread:
         checkpoint_files.require_same_bytes(found)
+    assert str(unread.value) == (
+        f"The checkpoint {found.path} cannot be read on this node ([Errno 2] No such file or directory: "
+        f"'{found.path}'); check the mounts of the file system."
+    )
 
 
 def test_records_of_earlier_versions_are_understood(tmp_path: Path) -> None:

@@ -96,6 +96,7 @@ def test_values_and_shapes_survive(dtype: torch.dtype) -> None:
         copied, wait = HostCopy(device).start(state)
         wait()
         assert all(torch.equal(copied[name], value) for name, value in state.items())
+        assert {tensor.dtype for tensor in copied.values()} == {dtype}
 
 
 def test_in_a_file_every_tensor_is_by_itself(tmp_path: Path) -> None:
@@ -106,6 +107,14 @@ def test_in_a_file_every_tensor_is_by_itself(tmp_path: Path) -> None:
     torch.save(copied, tmp_path / "both.pt")
     assert (tmp_path / "b.pt").stat().st_size < 2000
     assert torch.load(tmp_path / "both.pt")["b"].untyped_storage().nbytes() == 4
+
+
+def test_a_state_without_tensors_is_copied_as_it_is() -> None:
+    state = {"groups": [{"lr": 0.1}], "pair": (1, "a"), "none": None}
+    copied, wait = HostCopy(CountingDevice()).start(state)
+    wait()
+    assert copied == state
+    assert copied["groups"] is not state["groups"]
 
 
 def test_a_state_that_grows_gets_more_room() -> None:

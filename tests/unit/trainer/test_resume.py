@@ -119,6 +119,36 @@ def test_a_file_is_complete_when_its_last_byte_is_there(name: str, tmp_path: Pat
         assert not complete(path), length
 
 
+def test_what_is_said_about_tensors_is_none(tmp_path: Path) -> None:
+    save_file({"weight": torch.ones(3)}, path := tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert complete(path)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{",
+        b"[]",
+        b'{"w": 1}',
+        b'{"w": {}}',
+        b'{"w": {"data_offsets": [0]}}',
+        b'{"w": {"data_offsets": [0, "4"]}}',
+        b'{"w": {"data_offsets": [0, 5]}}',
+    ],
+    ids=["half", "list", "no tensor", "no offsets", "one offset", "no number", "more than there is"],
+)
+def test_a_header_that_does_not_tell_where_tensors_are_is_none(tmp_path: Path, header: bytes) -> None:
+    (path := tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
+    assert not complete(path, age=1000)
+
+
+def test_a_file_of_torch_before_version_1_6_is_complete_once_nothing_has_changed_for_a_while(tmp_path: Path) -> None:
+    """It is a pickle, whose end cannot be told."""
+    torch.save({"w": torch.ones(3)}, path := tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert not complete(path, age=59)
+    assert complete(path, age=60)
+
+
 def test_a_header_longer_than_any_is_none(tmp_path: Path) -> None:
     """It is not even read: what was overwritten may give any length."""
     (path := tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", patterns.MAX_HEADER + 1) + b"{}")
@@ -148,7 +178,11 @@ def test_a_distributed_checkpoint_is_complete_with_its_metadata(tmp_path: Path) 
     checkpoint.save({"w": torch.ones(4)}, checkpoint_id=str(tmp_path / "step-1"), no_dist=True)
     assert complete(tmp_path / "step-1")
     (tmp_path / "step-1" / ".metadata").unlink()
-    assert not complete(tmp_path / "step-1")
+    assert not complete(tmp_path / "step-1", age=1000)
+    for file in (tmp_path / "step-1").iterdir():
+        file.unlink()
+    (tmp_path / "step-1" / ".metadata").touch()
+    assert not complete(tmp_path / "step-1", age=1000), "it is being written"
 
 
 def test_a_marker_alone_decides_where_the_spec_names_one(tmp_path: Path) -> None:

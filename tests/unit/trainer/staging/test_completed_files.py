@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,59 @@ def test_what_was_complete_is_known_to_the_next_attempt(data: Path) -> None:
     assert (again.num_files, again.num_bytes) == (2, 7)
     assert again.take("a", 3)
     assert not again.take("b", 5)
+
+
+def test_the_folders_are_made_with_those_above_them(tmp_path: Path) -> None:
+    keep(data := tmp_path / "deep" / "down" / "data", Entry("a", 3, None))
+    assert completed_files(data).num_files == 1
+
+
+def test_what_was_computed_of_a_complete_file_is_known_to_the_next_attempt(data: Path) -> None:
+    """The record also holds members without a CRC, and files outside of any archive."""
+    keep(
+        data,
+        Entry("a", 3, (0, 1024), crc=0, sha256="feed"),
+        Entry("b", 4, (1024, 2048)),
+        Entry("c", 5, None, sha256="beef"),
+    )
+    again = completed_files(data)
+    assert again.crcs == {0: (1024, 0)}
+    assert again.digests == {"a": "feed", "c": "beef"}
+    assert [again.knows(path) for path in "abcd"] == [True, True, True, False]
+
+
+def test_what_this_attempt_completes_is_counted_and_known_by_its_checksum(data: Path) -> None:
+    keep(data, Entry("a", 3, None, sha256="feed"))
+    with completed_files(data) as second:
+        (data / "b").write_bytes(b"xx")
+        second.add(Entry("b", 2, None, sha256="beef"))
+        second.add(Entry("c", 1, None))
+        assert (second.num_files, second.num_bytes) == (3, 3)
+        assert second.digests == {"a": "feed", "b": "beef"}
+        second.forget("a")
+        assert second.digests == {"b": "beef"}
+
+
+def test_a_record_that_is_no_text_is_as_none(data: Path) -> None:
+    keep(data, Entry("a", 3, None))
+    (data.parent / "journal").write_bytes(b"\xff\xfe")
+    assert completed_files(data).num_files == 0
+
+
+def test_a_file_is_on_record_before_the_attempt_ends(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced, fsync = threading.Event(), os.fsync
+
+    def watched(descriptor: int) -> None:
+        fsync(descriptor)
+        forced.set()
+
+    monkeypatch.setattr("trainer.staging.completed_files.SYNC_SECONDS", 0.01)
+    with completed_files(data) as kept:
+        monkeypatch.setattr(os, "fsync", watched)
+        (data / "a").write_bytes(b"xxx")
+        kept.add(Entry("a", 3, None))
+        assert forced.wait(10)
+        assert (data.parent / "journal").read_text().endswith('\n["a", 3, null, null, null]\n')
 
 
 def test_half_a_line_is_ignored(data: Path) -> None:

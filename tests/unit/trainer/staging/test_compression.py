@@ -72,6 +72,37 @@ def test_a_damaged_index_tells_nothing_wrong() -> None:
         assert compression.unpacked_bytes(compression.XZ, FIVE_BLOCKS[-length:] if length else b"") is None, length
 
 
+VOUCHING = {
+    "gzip": (gzip.compress(b"text"), "gzip"),
+    "bzip2": (bz2.compress(b"text"), "bzip2"),
+    "xz": (lzma.compress(b"text"), "xz"),
+    "xz with a CRC": (lzma.compress(b"text", check=lzma.CHECK_CRC32), "xz"),
+    "xz without": (lzma.compress(b"text", check=lzma.CHECK_NONE), None),
+    "zstd with": (zstandard.ZstdCompressor(write_checksum=True).compress(b"text"), "zstd"),
+    "zstd without": (zstandard.ZstdCompressor().compress(b"text"), None),
+    "half a header": (compression.ZSTD, None),
+    "tar": (bytes(512), None),
+    "nothing": (b"", None),
+}
+"""Archives, and the compression whose checksum covers them."""
+
+
+@pytest.mark.parametrize(("archive", "name"), VOUCHING.values(), ids=VOUCHING)
+def test_only_a_compression_with_a_checksum_of_its_own_vouches_for_an_archive(archive: bytes, name: str | None) -> None:
+    assert compression.own_checksum(archive[:LONGEST_HEADER]) == name
+
+
+def test_a_zstd_archive_that_does_not_tell_its_size_has_none() -> None:
+    assert told(zstandard.ZstdCompressor(write_content_size=False).compress(b"text")) is None
+    assert told(zstandard.ZstdCompressor().compress(b"")) is None
+    assert told(compression.ZSTD) is None
+
+
+@pytest.mark.parametrize(("name", "at_its_end"), [("gzip", True), ("xz", True), ("zstd", False)])
+def test_gzip_and_xz_tell_their_size_at_their_end(name: str, at_its_end: bool) -> None:
+    assert compression.tells_its_size_at_its_end(TELLING[name](b"")) is at_its_end
+
+
 @given(
     st.sampled_from([compression.GZIP, compression.XZ, compression.ZSTD, compression.BZIP2]), st.binary(), st.binary()
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainer.staging.progress import Progress
 
 
@@ -19,6 +21,25 @@ def test_a_line_comes_every_ten_seconds_at_most_and_one_at_the_end() -> None:
         "STAGE 3000/10000 bytes 20 files 100 B/s",
         "STAGE 10000/10000 bytes 25 files 100 B/s",
     ]
+
+
+def test_the_speed_of_a_line_is_that_since_the_line_before_and_of_the_last_one_that_of_all() -> None:
+    now, lines = [5.0], list[str]()
+    progress = Progress(10_000, files=lambda: 1, say=lines.append, clock=lambda: now[0])
+    for second, num_bytes in ((14.9, 100), (15.0, 100), (24.9, 300), (25.0, 100), (30.0, 900)):
+        now[0] = second
+        progress.advance(num_bytes)
+    progress.end()
+    assert lines == [
+        "STAGE 200/10000 bytes 1 files 20 B/s",
+        "STAGE 600/10000 bytes 1 files 40 B/s",
+        "STAGE 10000/10000 bytes 1 files 60 B/s",
+    ]
+
+
+def test_lines_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(7, files=lambda: 1, clock=lambda: 0.0).end()
+    assert capsys.readouterr().out == "STAGE 7/7 bytes 1 files 0 B/s\n"
 
 
 def test_an_unknown_total_is_a_question_mark() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -19,6 +20,7 @@ from trainer.runtime import s3
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import source
 from trainer.staging.source import Source, objects_below
+from trainflow.protocol.s3_urls import S3Url
 
 
 def open_source(url: str, *, unsigned: bool = False) -> Source:
@@ -50,22 +52,92 @@ def test_a_prefix_has_another_version_as_soon_as_anything_below_it_changes(
     assert open_source("s3://datasets/corpus/").etag != before
 
 
-@pytest.mark.parametrize("key", ["corpus/../evil", "corpus//a", "corpus/./a"])
+@pytest.mark.parametrize("key", ["corpus/../evil", "corpus//a", "corpus/./a", "corpus/a//b"])
 def test_a_key_that_is_no_path_is_refused(server: ObjectServer, key: str) -> None:
     server.objects = {key: b"1"}
-    with pytest.raises(DatasetInvalid, match="no name that a file could have"):
+    with pytest.raises(DatasetInvalid) as refused:
         open_source("s3://datasets/corpus/")
+    assert str(refused.value) == (
+        f"The object {key.removeprefix('corpus/')!r} below s3://datasets/corpus/ has no name that a file could have; "
+        "rename or remove it."
+    )
 
 
 def test_an_empty_prefix_is_named(server: ObjectServer) -> None:
-    with pytest.raises(DatasetNotFound, match="no object below s3://datasets/corpus/"):
+    with pytest.raises(DatasetNotFound) as refused:
         open_source("s3://datasets/corpus/")
+    assert str(refused.value) == (
+        "There is no object below s3://datasets/corpus/; upload the data set or correct the URL."
+    )
 
 
 def test_an_empty_archive_is_named(server: ObjectServer) -> None:
     server.objects = {"a.tar": b""}
-    with pytest.raises(DatasetInvalid, match=r"s3://datasets/a\.tar is empty"):
+    with pytest.raises(DatasetInvalid) as refused:
         open_source("s3://datasets/a.tar")
+    assert str(refused.value) == "The archive s3://datasets/a.tar is empty, so it is truncated or no tar archive."
+
+
+def test_an_archive_is_known_by_its_etag_and_read_at_the_address_of_its_key(server: ObjectServer) -> None:
+    server.objects = {"corpora/a b~.tar": b"123"}
+    found = open_source("s3://datasets/corpora/a b~.tar")
+    etag = server.etag("corpora/a b~.tar")
+    assert found == Source(
+        url="s3://datasets/corpora/a b~.tar",
+        etag=etag.strip('"'),
+        files=(
+            source.RemoteFile(
+                name="a b~.tar",
+                url="s3://datasets/corpora/a b~.tar",
+                address=f"{server.url}/datasets/corpora/a%20b~.tar",
+                size=3,
+                etag=etag,
+            ),
+        ),
+        is_archive=True,
+        region="us-east-1",
+    )
+
+
+def test_an_object_below_a_prefix_is_known_by_its_own_etag_and_url(server: ObjectServer) -> None:
+    server.objects = {"corpus/b/c": b"12"}
+    found = open_source("s3://datasets/corpus/")
+    assert found.files == (
+        source.RemoteFile(
+            name="b/c",
+            url="s3://datasets/corpus/b/c",
+            address=f"{server.url}/datasets/corpus/b/c",
+            size=2,
+            etag=server.etag("corpus/b/c"),
+        ),
+    )
+    assert (found.url, found.region) == ("s3://datasets/corpus/", "us-east-1")
+    assert found.etag == source.digest(found.files)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("NoSuchBucket", "There is no bucket 'b'; correct the URL s3://b/k."),
+        ("NoSuchKey", "The bucket 'b' has no object 'k'; upload it or correct the URL."),
+        ("AccessDenied", "s3://b/k may not be read; check the URL, and give the pod's role s3:GetObject on it."),
+        ("SlowDown", "s3://b/k cannot be read: S3 answers SlowDown; check URL and permissions."),
+    ],
+)
+def test_what_s3_refuses_is_explained(code: str, words: str) -> None:
+    assert source.refusal(S3Url("b", "k"), code) == words
+
+
+def test_an_endpoint_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, server: ObjectServer) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr(s3, "connect", lambda **_options: boto3.client("s3"))
+    unanswered = 'Could not connect to the endpoint URL: "http://127.0.0.1:9/datasets'
+    for url, what in (("s3://datasets/a.tar", "read"), ("s3://datasets/corpus/", "listed")):
+        with pytest.raises(DatasetNotFound) as refused:
+            open_source(url)
+        assert str(refused.value).startswith(f"{url} cannot be {what} ({unanswered}")
+        assert str(refused.value).endswith('"); check endpoint and credentials.')
 
 
 def test_nothing_is_signed_for_a_public_bucket(server: ObjectServer) -> None:
@@ -84,8 +156,11 @@ def test_the_digest_of_a_prefix_is_that_of_its_list_for_ever() -> None:
 
 
 def test_an_archive_from_the_web_needs_a_checksum() -> None:
-    with pytest.raises(ConfigInvalid, match="--sha256 is missing"):
+    with pytest.raises(ConfigInvalid) as refused:
         open_source("https://example.com/a.tar")
+    assert str(refused.value) == (
+        "--sha256 is missing; nothing else tells whether https://example.com/a.tar gives what it should."
+    )
 
 
 def test_addresses_are_those_of_the_buckets_region_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,8 +176,9 @@ def test_an_address_on_the_web_that_is_not_encrypted_is_refused_with_where_it_le
     server.objects = {"a.tar": b"123"}
     url = f"{server.url}/datasets/a.tar"
     file = source.RemoteFile(name="a.tar", url=url, address=url, size=0, etag=None)
-    with pytest.raises(DatasetNotFound, match=f"leads to {url}, which is not encrypted"):
+    with pytest.raises(DatasetNotFound) as refused:
         source.resolved(file)
+    assert str(refused.value) == f"{url} leads to {url}, which is not encrypted; give an https:// URL."
 
 
 @pytest.fixture
@@ -125,6 +201,24 @@ def test_an_archive_on_the_web_is_read_where_its_redirects_lead(secure: ObjectSe
     found = source.resolved(on_the_web(secure, "a.tar"))
     assert (found.url, found.address) == (f"{secure.url}/datasets/a.tar", secure.redirects["a.tar"])
     assert (found.size, found.etag) == (4, secure.etag("mirror/a.tar"))
+
+
+def test_several_redirects_in_a_row_are_followed(secure: ObjectServer) -> None:
+    """As from a mirror list by way of a mirror to the store behind it."""
+    secure.objects["5.tar"] = b"1234"
+    secure.redirects.update({f"{hop}.tar": f"{secure.url}/datasets/{hop + 1}.tar" for hop in range(5)})
+    assert source.resolved(on_the_web(secure, "0.tar")).address == f"{secure.url}/datasets/5.tar"
+
+
+def test_redirects_in_a_circle_are_named(secure: ObjectServer) -> None:
+    secure.redirects["a.tar"] = f"{secure.url}/datasets/a.tar"
+    with pytest.raises(DatasetNotFound) as refused:
+        source.resolved(on_the_web(secure, "a.tar"))
+    assert re.fullmatch(
+        re.escape(f"{secure.url}/datasets/a.tar")
+        + r" cannot be read \(.*too many redirects.*\); check the URL and the network\.",
+        str(refused.value),
+    )
 
 
 def test_an_archive_on_the_web_is_known_by_its_checksum_and_has_the_name_that_its_url_ends_in(
@@ -172,8 +266,12 @@ def test_an_archive_that_the_web_does_not_have_or_gives_whole_only_is_named(secu
 
     secure.objects["a.tar"] = b"1234"
     secure.misbehave = whole
-    with pytest.raises(DatasetNotFound, match="does not answer ranged reads; copy the archive into a bucket"):
+    with pytest.raises(DatasetNotFound) as refused:
         source.resolved(on_the_web(secure, "a.tar"))
+    assert str(refused.value) == (
+        f"The server of {secure.url}/datasets/a.tar does not answer ranged reads; copy the archive into a bucket and "
+        "give its s3:// URL."
+    )
 
 
 def test_a_bucket_of_another_region_is_read_and_signed_for_there(monkeypatch: pytest.MonkeyPatch) -> None:

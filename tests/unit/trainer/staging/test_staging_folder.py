@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import itertools
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainer.runtime.errors import DestinationNotEmpty
+from trainer.runtime.errors import DestinationNotEmpty, StorageFailed
 from trainer.staging import marker, staging_folder
 from trainer.staging.marker import Marker
+from trainflow.protocol.staging_line import WAITING
 
 URL = "s3://datasets/corpus.tar"
 
@@ -125,6 +130,84 @@ def test_files_that_came_after_a_kill_are_not_replaced(tmp_path: Path) -> None:
         staging_folder.finish(destination)
     assert (destination / "thesis.txt").exists()
     assert not marker.path_of(destination).exists()
+
+
+def test_other_files_and_another_data_set_are_named_with_what_to_do(tmp_path: Path) -> None:
+    destination = tmp_path / "demo"
+    fill(destination, "old")
+    with pytest.raises(DestinationNotEmpty) as unmarked, staging_folder.workplace(destination, url=URL):
+        pass
+    assert str(unmarked.value) == (
+        f"The folder {destination} holds files and no marker beside it says that they were staged, so nothing is "
+        "replaced; empty it, or give another --destination."
+    )
+    marker.write(staged("old"), destination, marker.path_of(destination))
+    with pytest.raises(DestinationNotEmpty) as other, staging_folder.workplace(destination, url="s3://other/b.tar"):
+        pass
+    assert str(other.value) == (
+        f"The folder {destination} holds the data set of {URL}, which runs may be reading, so that of s3://other/b.tar "
+        "does not replace it; give it a folder of its own with dataset.name (--destination), or remove the other."
+    )
+    with staging_folder.workplace(destination, url=URL) as place:
+        assert place == staging_folder.Workplace(tmp_path / ".demo.staging")
+    assert place.root.is_dir(), "what was completed stays for the next attempt"
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".demo.staging").write_text("a file where the folder should be")
+    with pytest.raises(StorageFailed) as failed, staging_folder.workplace(tmp_path / "demo", url=URL):
+        pass
+    assert str(failed.value) == (
+        f"The folder {tmp_path}/.demo.staging cannot be made ([Errno 17] File exists: '{tmp_path}/.demo.staging'); "
+        "give another --destination."
+    )
+    (tmp_path / "file").touch()
+    destination = tmp_path / "file" / "demo"
+    with pytest.raises(StorageFailed) as unwritten, staging_folder.alone(destination):
+        pass
+    assert str(unwritten.value) == (
+        f"--destination {destination} cannot be written ([Errno 17] File exists: '{tmp_path / 'file'}'); give another "
+        "folder."
+    )
+
+
+def test_a_second_stager_says_that_it_waits_and_goes_on_when_the_first_is_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination, waits, order = tmp_path / "deep" / "down" / "demo", threading.Event(), list[str]()
+    flock = staging_folder.fcntl.flock
+
+    def watched(lock: Any, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            waits.set()
+        flock(lock, operation)
+
+    def second() -> None:
+        with staging_folder.alone(destination):
+            order.append("second")
+
+    monkeypatch.setattr(staging_folder.fcntl, "flock", watched)
+    with ThreadPoolExecutor(1) as others:
+        with staging_folder.alone(destination):
+            other = others.submit(second)
+            assert waits.wait(10)
+            order.append("first")
+        other.result(10)
+    assert order == ["first", "second"]
+    assert capsys.readouterr().out == f"{WAITING}{destination}; waiting until it is done.\n"
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_lock: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(staging_folder.fcntl, "flock", refuse)
+    with pytest.raises(StorageFailed) as failed, staging_folder.alone(tmp_path / "demo"):
+        pass
+    assert str(failed.value) == (
+        f"The file system of {tmp_path / 'demo'} cannot lock a file (No locks available), so two runs could stage into "
+        "one folder; mount it with the option `flock`."
+    )
 
 
 def test_a_marker_whose_data_set_was_removed_after_a_kill_vouches_for_nothing(tmp_path: Path) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.trainer.staging.object_server import ObjectServer, Read
+from tests.unit.trainer.staging.object_server import ObjectServer, Read, certificate, serving
 from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging import transfer
 from trainer.staging.source import RemoteFile, open_source
@@ -128,7 +130,8 @@ def test_reading_that_is_given_up_waits_for_no_answer(server: ObjectServer, file
         return False
 
     server.misbehave = hold_all_but_the_first
-    answers = reader().fetch(ranges_of(file))
+    # Few enough for the runtime's connections: of more, the first may have to wait for one of the others.
+    answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
     next(answers)
     began = time.monotonic()
     try:
@@ -143,8 +146,74 @@ def test_a_network_that_stays_broken_is_named(
 ) -> None:
     monkeypatch.setattr(transfer, "ATTEMPTS", 2)
     server.misbehave = lambda _read, handler: handler.hang_up() or True  # type: ignore[attr-defined]
-    with pytest.raises(StorageFailed, match="broke 2 times at byte 0"):
+    with pytest.raises(StorageFailed) as failed:
         fetched(file)
+    assert re.fullmatch(
+        r"The connection to s3://datasets/corpus\.tar broke 2 times at byte 0 \(.+\); check the network and start "
+        r"again: what is complete stays\.",
+        str(failed.value),
+    )
+
+
+def test_what_the_server_answered_in_the_last_attempt_is_named(
+    server: ObjectServer, file: RemoteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "ATTEMPTS", 2)
+    server.misbehave = lambda _read, handler: handler.refuse(400, "BadDigest") or True  # type: ignore[attr-defined]
+    with pytest.raises(StorageFailed, match=r"broke 2 times at byte 0 \(the server answers 400\); check the network"):
+        fetched(file)
+
+
+@pytest.mark.parametrize("status", [404, 412, 416])
+def test_an_object_that_is_gone_meanwhile_is_not_asked_for_again(
+    server: ObjectServer, file: RemoteFile, status: int
+) -> None:
+    asked: list[Read] = []
+
+    def gone(read: Read, handler: BaseHTTPRequestHandler) -> bool:
+        asked.append(read)
+        handler.refuse(status, "Gone")  # type: ignore[attr-defined]
+        return True
+
+    server.misbehave = gone
+    with pytest.raises(DatasetNotFound, match=r"^s3://datasets/corpus\.tar was replaced while it was being read"):
+        list(reader().fetch([Range(file, 0, 10)]))
+    assert asked == [Read("corpus.tar", 0, 10)]
+
+
+def test_another_attempt_is_made_at_the_address_that_is_good_by_then(server: ObjectServer, file: RemoteFile) -> None:
+    """The address of an archive on the web may be signed for a few minutes: a refusal there may be of its age."""
+    server.objects["fresh"] = CONTENT
+    server.misbehave = lambda read, handler: (
+        read.key == "corpus.tar" and (handler.refuse(403, "AccessDenied") or True)  # type: ignore[attr-defined]
+    )
+    signed = replace(file, address=f"{file.address}?signature=1", etag=None)
+    renewed: list[RemoteFile] = []
+
+    def renew(old: RemoteFile) -> RemoteFile:
+        renewed.append(old)
+        return replace(old, address=f"{server.url}/datasets/fresh?signature=2")
+
+    brought = Transfer(encrypted=False, region=None, renew=renew).fetch([Range(signed, 5, 25)])
+    assert [b"".join(chunks) for _asked, chunks in brought] == [CONTENT[5:25]]
+    assert renewed == [signed]
+
+
+def test_a_public_file_is_read_without_credentials(
+    server: ObjectServer, file: RemoteFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    server.authorized.clear()
+    unsigned = Transfer(encrypted=False, region=None, renew=lambda file: file)
+    assert b"".join(chunk for _, chunks in unsigned.fetch(ranges_of(file, 0, 4)) for chunk in chunks) == CONTENT[:4]
+    assert server.authorized == [False]
+    with pytest.raises(DatasetNotFound) as refused:
+        reader()
+    assert str(refused.value) == "There are no AWS credentials; give the pod a role, or --no_sign_request true."
 
 
 def test_each_pause_before_another_attempt_is_twice_as_long(
@@ -169,8 +238,9 @@ def test_an_object_that_was_replaced_meanwhile_is_not_mixed_up(server: ObjectSer
     answers = reader(bytes_in_flight=20_000).fetch(ranges_of(file))
     next(answers)
     server.objects["corpus.tar"] = CONTENT[::-1]
-    with pytest.raises(DatasetNotFound, match="was replaced while"):
+    with pytest.raises(DatasetNotFound) as refused:
         list(answers)
+    assert str(refused.value) == "s3://datasets/corpus.tar was replaced while it was being read; start again."
 
 
 def test_a_server_that_gives_everything_for_a_range_is_named() -> None:
@@ -178,9 +248,14 @@ def test_a_server_that_gives_everything_for_a_range_is_named() -> None:
     asked = Range(RemoteFile(name="a", url=url, address=url, size=9, etag=None), 0, 4)
     with pytest.raises(DatasetNotFound) as refused:
         transfer._require_ranged(asked, 200, [])
-    assert str(refused.value).startswith(f"{url} gave everything when asked for bytes 0 to 4 of 9: it was replaced")
+    assert str(refused.value) == (
+        f"{url} gave everything when asked for bytes 0 to 4 of 9: it was replaced while it was being read, or its "
+        "server knows no ranges; start again."
+    )
     with pytest.raises(DatasetNotFound, match="gave bytes 0-3/8 when asked for"):
         transfer._require_ranged(asked, 206, [("Content-Range", "bytes 0-3/8")])
+    with pytest.raises(DatasetNotFound, match="gave everything when asked for"):
+        transfer._require_ranged(asked, 206, [])
     transfer._require_ranged(asked, 206, [("Content-Range", "bytes 0-3/9")])
     transfer._require_ranged(asked, 503, [])
 
@@ -195,8 +270,25 @@ def test_without_an_etag_another_size_tells_that_a_file_was_replaced(server: Obj
 
 def test_a_role_that_may_not_read_is_named(server: ObjectServer, file: RemoteFile) -> None:
     server.misbehave = lambda _read, handler: handler.refuse(403, "AccessDenied") or True  # type: ignore[attr-defined]
-    with pytest.raises(DatasetNotFound, match=r"^s3://datasets/corpus\.tar may not be read.*s3:GetObject"):
+    with pytest.raises(DatasetNotFound) as refused:
         fetched(file)
+    assert str(refused.value) == (
+        "s3://datasets/corpus.tar may not be read; check the URL, and give the pod's role s3:GetObject on it."
+    )
+
+
+def test_a_file_on_an_encrypted_server_is_read_if_the_bundle_of_certificates_vouches_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle, tls = certificate(tmp_path)
+    with serving(ObjectServer(), tls=tls) as secure:
+        secure.objects["a.tar"] = CONTENT
+        url = f"{secure.url}/datasets/a.tar"
+        file = RemoteFile(name="a.tar", url=url, address=url, size=len(CONTENT), etag=None)
+
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(bundle))
+        answers = Transfer(encrypted=True, region=None, renew=lambda file: file).fetch([Range(file, 7, 77)])
+        assert b"".join(chunk for _asked, chunks in answers for chunk in chunks) == CONTENT[7:77]
 
 
 FAULTS = """

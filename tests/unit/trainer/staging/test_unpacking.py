@@ -186,6 +186,29 @@ def test_the_filter_is_at_least_as_strict_as_the_one_of_python(
         assert ours.mode == theirs.mode
 
 
+def test_folders_are_made_for_what_lies_in_them_and_with_those_above_them(tmp_path: Path) -> None:
+    folder = tarfile.TarInfo("corpus/empty/folder")
+    folder.type = tarfile.DIRTYPE
+    unpack(archive_with(folder), tmp_path / "in")
+    assert (tmp_path / "in" / "corpus" / "empty" / "folder").is_dir()
+    unpack(archive_with(link(tarfile.SYMTYPE, "a", name="corpus/new/link")), tmp_path / "again")
+    assert (tmp_path / "again" / "corpus" / "new" / "link").readlink() == Path("a")
+
+
+def test_only_from_the_first_link_on_does_a_file_wait_for_those_before_it(tmp_path: Path) -> None:
+    """From then on, two paths may lead to one file."""
+    in_order: list[bool] = []
+    for content in (make_archive({"corpus/a": b"1"}), archive_with(link(tarfile.SYMTYPE, "a"))):
+        folder = tmp_path / str(len(in_order))
+        with (
+            CompletedFiles(tmp_path / "journal", folder, source="") as completed,
+            Writer(folder, completed=completed) as writer,
+        ):
+            unpacking.unpack(ReadStream(io.BytesIO(content)), writer, completed, name="s3://b/corpus.tar")
+        in_order.append(writer.in_order)
+    assert in_order == [False, True]
+
+
 def test_a_link_that_is_unpacked_again_replaces_the_one_that_is_there(tmp_path: Path) -> None:
     for _ in range(2):
         unpack(archive_with(link(tarfile.SYMTYPE, ".")), tmp_path)
@@ -225,6 +248,26 @@ def test_a_truncated_compressed_archive_is_refused_unless_only_padding_is_missin
         return
     assert (folder / "corpus" / "a").read_bytes() == content
     assert missing < 100
+
+
+@pytest.mark.parametrize("compress", COMPRESSIONS.values(), ids=COMPRESSIONS)
+def test_an_archive_that_breaks_off_in_the_middle_is_the_data_sets_fault_whatever_the_compression(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    compressed = compress(make_archive({"corpus/a": random.Random(0).randbytes(100_000)}))
+    with pytest.raises(DatasetInvalid, match=r"^The archive s3://b/corpus\.tar is truncated or no tar archive \("):
+        unpack(compressed[: len(compressed) // 2], tmp_path)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])
+def test_damage_in_the_middle_of_a_compressed_archive_is_the_data_sets_fault(
+    tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    damaged = bytearray(compress(make_archive({"corpus/a": b"text of a corpus\n" * 5000})))
+    middle = len(damaged) // 2
+    damaged[middle : middle + 8] = bytes(each ^ 0xFF for each in damaged[middle : middle + 8])
+    with pytest.raises(DatasetInvalid, match=r"^The archive s3://b/corpus\.tar is truncated or no tar archive \("):
+        unpack(bytes(damaged), tmp_path)
 
 
 def test_a_damaged_header_in_the_middle_is_not_taken_for_the_end(tmp_path: Path) -> None:
@@ -366,5 +409,9 @@ def test_a_folder_in_the_place_of_a_file_is_the_data_sets_fault(tmp_path: Path) 
         folder = tarfile.TarInfo("a")
         folder.type = tarfile.DIRTYPE
         made.addfile(folder)
-    with pytest.raises(DatasetInvalid, match="cannot be made beside those before it"):
+    with pytest.raises(DatasetInvalid) as refused:
         unpack(buffer.getvalue(), tmp_path / "in")
+    assert str(refused.value) == (
+        f"A member of the archive s3://b/corpus.tar cannot be made beside those before it ([Errno 17] File exists: "
+        f"'{tmp_path / 'in' / 'a'}'); pack the archive again with files and folders of different names."
+    )

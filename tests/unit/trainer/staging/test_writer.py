@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -57,6 +58,24 @@ def test_a_file_is_as_it_was_given_whatever_its_size(
     with writing(folder) as made:
         write(made, "deep/down/a", NOISE[:size], piece=piece)
     assert (folder / "deep/down/a").read_bytes() == NOISE[:size]
+
+
+def test_a_file_system_without_a_way_past_the_page_cache_is_written_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_, refused = os.open, []
+
+    def picky(path: Path, flags: int, *mode: int, **more: Any) -> int:
+        if flags & os.O_DIRECT:
+            refused.append(path)
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return open_(path, flags, *mode, **more)
+
+    monkeypatch.setattr(writer.os, "open", picky)
+    with writing(tmp_path) as made:
+        write(made, "a", NOISE)
+    assert (tmp_path / "a").read_bytes() == NOISE
+    assert refused == [tmp_path / "a"]
 
 
 def test_a_file_system_that_refuses_to_bypass_the_page_cache_is_written_through_it(
@@ -108,10 +127,15 @@ def test_a_full_disk_is_named_and_nothing_counts_as_complete(
 
     monkeypatch.setattr(writer.os, "pwrite", full)
     with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed:
-        refused = pytest.raises(StorageFailed, match=r"No space left on device\); make room")
-        with refused, Writer(tmp_path / "data", completed=completed) as made:
+        failed = pytest.raises(StorageFailed)
+        with failed as refused, Writer(tmp_path / "data", completed=completed) as made:
             write(made, "a", NOISE[:size])
             write(made, "b", NOISE[:size])
+        assert str(refused.value) == (
+            f"The data set cannot be written to {tmp_path / 'data'} (No space left on device); make room there, or "
+            "give a --destination that can be written."
+        )
+        assert isinstance(refused.value.__cause__, OSError)
         assert completed.num_files == 0
 
 
@@ -167,6 +191,68 @@ def test_what_is_not_as_the_manifest_says_is_named(tmp_path: Path) -> None:
         write(made, "a", NOISE[:-1])
     with pytest.raises(DatasetInvalid, match="does not name the file 'b'"), writing(tmp_path / "more", {}) as made:
         write(made, "b", NOISE)
+
+
+@pytest.mark.parametrize("size", [10, SMALL_BYTES + 1], ids=["small", "large"])
+def test_a_file_has_the_mode_and_time_of_its_member_and_else_those_of_any_file(tmp_path: Path, size: int) -> None:
+    written = NOISE[:size]
+    with writing(tmp_path) as made:
+        write(made, "plain", written)
+        with made.file(Entry("given", size, None), mode=0o755, mtime=1_700_000_000.5) as file:
+            file.write(memoryview(written))
+        with made.file(Entry("ancient", size, None), mtime=1e300) as file:
+            file.write(memoryview(written))
+    modes = {path.name: path.stat().st_mode & 0o7777 for path in tmp_path.iterdir()}
+    assert modes == {"plain": 0o644, "given": 0o755, "ancient": 0o644}
+    assert (tmp_path / "given").stat().st_mtime == 1_700_000_000.5
+    assert (tmp_path / "ancient").read_bytes() == written
+
+
+def test_the_checksum_of_a_file_is_recorded_where_it_is_wanted(tmp_path: Path) -> None:
+    with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed:
+        with Writer(tmp_path / "data", completed=completed, digested=lambda path: path == "a") as made:
+            write(made, "a", b"1")
+            write(made, "b", b"2")
+        with Writer(tmp_path / "data", completed=completed) as made:
+            write(made, "c", b"3")
+        assert completed.digests == {"a": hashlib.sha256(b"1").hexdigest()}
+
+
+def test_a_path_that_is_no_files_is_the_data_sets_fault_and_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DatasetInvalid) as refused,
+        CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed,
+        Writer(tmp_path / "data", completed=completed) as made,
+    ):
+        write(made, "x" * 300, b"1")
+    assert str(refused.value) == (
+        f"The data set holds {'x' * 200!r}, which cannot be a file beside its others (File name too long); rename or "
+        "remove it in the data set."
+    )
+    assert isinstance(refused.value.__cause__, OSError)
+
+
+def test_a_file_that_was_given_up_is_not_complete_and_frees_what_it_held(tmp_path: Path) -> None:
+    """All buffers are there for the next files."""
+    with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed:
+        with Writer(tmp_path / "data", completed=completed) as made:
+            for size in (10, BUFFER_BYTES + 10):
+                for number in range(writer.NUM_BUFFERS + 1):
+                    with pytest.raises(ZeroDivisionError), made.file(Entry(f"{size}-{number}", size, None)) as file:
+                        file.write(memoryview(NOISE[:5]))
+                        raise ZeroDivisionError
+            write(made, "whole", NOISE)
+        assert completed.num_files == 1
+    assert (tmp_path / "data" / "whole").read_bytes() == NOISE
+
+
+def test_of_two_writes_of_a_path_the_second_begins_when_the_first_is_over(tmp_path: Path) -> None:
+    with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed:
+        with Writer(tmp_path / "data", completed=completed) as made:
+            write(made, "a", NOISE)
+            write(made, "a", b"last")
+        assert (tmp_path / "data" / "a").read_bytes() == b"last"
+    assert CompletedFiles(tmp_path / "journal", tmp_path / "data", source="").take("a", 4)
 
 
 def test_a_path_that_leads_through_a_link_is_not_followed_into_another_file(tmp_path: Path) -> None:
