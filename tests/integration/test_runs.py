@@ -20,8 +20,9 @@ from local.twin import Twin
 from tests.integration.running import follow_run, replayed
 from trainflow.cli.run import exit_status
 from trainflow.client.code import PackedCode, pack
+from trainflow.client.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.run_spec import RunSpec, parse_run_spec
 
 STEPS = "tests/assets/programs/steps.py"
 TIME_SCALE = 60
@@ -84,6 +85,18 @@ def demo_spec(*, variant: int = 0) -> dict[str, Any]:
     arguments |= {"max_steps": 12, "warmup_steps": 2, "checkpoint_steps": 6, "compile": False}
     arguments["max_position_embeddings"] += variant
     return spec
+
+
+def tutorial_that_compiles(name: str, folder: Path) -> RunSpec:
+    """A tutorial of BERT, scaled down, which compiles its graphs although a processor can train without them.
+
+    Args:
+        name: Of its spec and of its override.
+        folder: Where the further override is written.
+    """
+    compiles = folder / "compile.yaml"
+    compiles.write_text(yaml.safe_dump({"workload": {"arguments": {"compile": True}}}))
+    return read_spec(Path(f"runs/{name}.yaml"), [Path(f"runs/overrides/{name}.yaml"), compiles])
 
 
 def state_names(record: RunRecord) -> list[str]:

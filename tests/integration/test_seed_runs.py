@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from rich.console import Console
@@ -22,6 +21,7 @@ from tests.integration.test_runs import (
     assert_training_took_its_graphs_from_the_cache,
     processes_of,
     steps_spec,
+    tutorial_that_compiles,
 )
 from trainflow.client.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
@@ -63,11 +63,12 @@ def on_backend(backend: str, **arguments: Any) -> RunSpec:
 
 @pytest.mark.parametrize("override", OVERRIDES, ids=lambda path: path.stem)
 def test_a_tutorial_goes_end_to_end(run: Run, twin: Twin, override: Path, tmp_path: Path) -> None:
-    overrides = [override]
-    if override.stem.startswith("bert"):
-        overrides.append(tmp_path / "compile.yaml")
-        overrides[1].write_text(yaml.safe_dump({"workload": {"arguments": {"compile": True}}}))
-    spec = read_spec(Path("runs") / override.name, overrides)
+    compiles = override.stem.startswith("bert")
+    spec = (
+        tutorial_that_compiles(override.stem, tmp_path)
+        if compiles
+        else read_spec(Path("runs") / override.name, [override])
+    )
     run_id = f"{spec.name}-00000000seed"[:43]
 
     record = run(spec, run_id)

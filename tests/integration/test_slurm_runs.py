@@ -25,9 +25,9 @@ from tests.integration.test_runs import (
     demo_spec,
     processes_of,
     steps_spec,
+    tutorial_that_compiles,
 )
 from trainflow.client.code import pack
-from trainflow.client.spec_file import read_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.protocol.metrics_line import parse_metrics_line
@@ -179,7 +179,7 @@ def test_packed_code_is_fetched_by_every_node(run: Run, slurm: SlurmCluster, twi
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
 def test_a_tutorial_goes_end_to_end(run: Run, slurm: SlurmCluster, name: str, tmp_path: Path) -> None:
-    spec = read_spec(Path(f"runs/{name}.yaml"), [Path(f"runs/overrides/{name}.yaml")])
+    spec = tutorial_that_compiles(name, tmp_path)
     run_id = f"{name}-00000000seed"
 
     record = run(spec, run_id)
