@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,13 @@ def test_the_runs_of_a_grid_are_started_listed_and_compared(project: Commands, l
 
 
 @pytest.fixture(scope="module")
-def running(project: Commands) -> str:
-    """The id of a run that goes on by itself, until the test of `stop`."""
+def running(project: Commands) -> Iterator[str]:
+    """The id of a run that goes on by itself, until it is stopped."""
     write(project.folder, max_steps=100_000)
-    return project(*DETACHED.split()).splitlines()[-1]
+    run_id = project(*DETACHED.split()).splitlines()[-1]
+    yield run_id
+    if status_of(project, run_id) == "RUNNING":
+        project(*STOP.replace("RUN", run_id).split())
 
 
 def status_of(project: Commands, run_id: str) -> str:
@@ -166,9 +170,12 @@ def stopped(project: Commands, running: str) -> str:
 @pytest.mark.parametrize("line", sorted(RESUMED))
 def test_a_stopped_run_is_continued(project: Commands, stopped: str, line: str) -> None:
     resuming = project.begin(*line.replace("RUN", stopped).split())
-    assert resuming.stdout is not None
-    shown = next(shown for shown in resuming.stdout if "step " in shown)
-    assert "step 1:" not in shown
-    (run,) = (run for run in project.json("list", "--local") if run["status"] == "RUNNING")
-    project("stop", run["run_id"], "--local")
-    resuming.communicate(timeout=60)
+    try:
+        assert resuming.stdout is not None
+        shown = next(shown for shown in resuming.stdout if "step " in shown)
+        assert "step 1:" not in shown and "step 1/" not in shown
+    finally:
+        resuming.send_signal(signal.SIGINT)  # without a terminal it stops the run
+        resuming.communicate(timeout=60)
+    assert resuming.returncode == 130
+    assert not [run for run in project.json("list", "--local") if run["status"] == "RUNNING"]

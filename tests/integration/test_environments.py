@@ -163,7 +163,7 @@ def copied_checkout(target: Path, base: Path) -> Path:
         link = site / package.name
         if not package.name.startswith(("__editable__", "trainflow-", "__pycache__")) and not link.exists():
             link.symlink_to(package)
-    (site / "checkout.pth").write_text(f"{target}\n")
+    (site / "checkout.pth").write_text(f"{target}\n{target}/packages/kubetwin\n")
     python = target / ".venv" / "bin" / "python"
     for name, module in {
         "trainflow": "trainflow.__main__ import main",
