@@ -132,6 +132,8 @@ def _refuse_writes(event: str, arguments: tuple[Any, ...]) -> None:
         OSError: For a file or folder elsewhere.
     """
     if event == "os.mkdir" or (event == "open" and arguments[2] & WRITES):
+        if isinstance(arguments[0], int):  # a file that is open already
+            return
         path = os.path.realpath(os.fsdecode(arguments[0]))
         if not path.startswith(tuple(f"{folder}/" for folder in WRITABLE)):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)

@@ -25,7 +25,8 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         case "allocate":
             return {"bytes": len(bytearray(1 << 30))}
         case "write":
-            Path(event["path"]).write_text("written")
+            with os.fdopen(os.open(event["path"], os.O_WRONLY | os.O_CREAT), "w") as file:
+                file.write("written")
         case "make":
             Path(event["path"]).mkdir()
         case "letters":
