@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_stranger import git
+
 pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
@@ -156,6 +158,8 @@ def copied_checkout(target: Path, base: Path) -> Path:
     """
     left_out = shutil.ignore_patterns(".*", "node_modules", "out", "cdk.out", "*.egg-info", "__pycache__")
     shutil.copytree(REPOSITORY, target, ignore=left_out, symlinks=True)
+    git(target, "init", "--quiet")  # some tests ask for the files that Git has
+    git(target, "add", "--all")
     subprocess.run([str(base), "-m", "venv", "--without-pip", str(target / ".venv")], check=True)
     (site,) = (target / ".venv" / "lib").glob("python3*/site-packages")
     installed = [Path(entry) for entry in sys.path if entry.endswith("site-packages") and Path(entry).is_dir()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import tarfile
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -42,8 +42,8 @@ def test_the_archive_has_one_top_folder_with_shards_and_vocabulary(
     tmp_path: Path, text: Path, outside_a_pod: Environment
 ) -> None:
     said = make(tmp_path / "corpus.tar", text, outside_a_pod)
-    with tarfile.open(tmp_path / "corpus.tar") as archive:
-        archive.extractall(tmp_path / "x", filter="data")
+    (tmp_path / "x").mkdir()
+    subprocess.run(["tar", "-xf", tmp_path / "corpus.tar", "-C", tmp_path / "x"], check=True)
     (top,) = (tmp_path / "x").iterdir()
     dataset = open_dataset(tmp_path / "x")
     vocabulary = (top / "vocab.txt").read_text().split("\n")[:-1]
