@@ -53,7 +53,7 @@ def start(kubeconfig: Path, run: str, *, port: int, listens: bool, **resources: 
     container = {
         "name": "training",
         "image": "trainer:1",
-        "command": [sys.executable, "-c", LISTEN, *words],
+        "command": [sys.executable, "-c", LISTEN, "torchrun", *words],
         "env": [{"name": "TRAINFLOW_CACHE_DIR", "value": "/cache/demo"}],
         "volumeMounts": [{"name": "shared", "mountPath": f"/{f}", "subPath": f} for f in ("runs", "cache")],
         "resources": {"limits": resources, "requests": resources},

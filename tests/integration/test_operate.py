@@ -182,7 +182,10 @@ def test_its_figures_are_exported(place: Place) -> None:
     assert (rows[0]["step"], float(rows[0]["loss"])) == ("1", 8.99)
     documents = json.loads(command("metrics", run_id, *at, "--export", "json"))
     assert documents[0]["loss"] == 8.99
-    assert command.json("metrics", run_id, *at)[: len(documents)] == documents  # the run goes on
+    later = {step["step"]: step for step in command.json("metrics", run_id, *at)}  # the run goes on
+    common = [step for step in documents if step["step"] in later]  # of more than a thousand, every other one is kept
+    assert len(common) > len(documents) / 3
+    assert [later[step["step"]] for step in common] == common
 
 
 def test_its_report_shows_what_is_known_now(place: Place, tmp_path: Path) -> None:
@@ -441,7 +444,9 @@ def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> 
             expect(figures).to_contain_text(re.compile(r"Training done in\s.* at the present speed", re.DOTALL))
             expect(figures).to_contain_text(re.compile(r"Cost so far, estimated\s+(\$|< \$)"))
             expect(figures).to_contain_text(re.compile(r"Nodes\s+1\s+c7i-xlarge-\d"))
-            expect(pods.get_by_role("row", name="training-1-0")).to_contain_text(re.compile(r"c7i-xlarge-\d\s+Running"))
+            expect(pods.get_by_role("row", name="training-1-0")).to_contain_text(
+                re.compile(r"Running\s+Log\s+c7i-xlarge-\d")
+            )
             expect(page.locator(".pill")).to_have_text("Succeeded", timeout=60_000)
             expect(figures).to_contain_text(re.compile(r"Loss\s+6\.5"))
             expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
