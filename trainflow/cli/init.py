@@ -114,7 +114,7 @@ def _lines(answers: Answers, program: Program, *, script: str) -> list[str]:
         "# `trainflow validate` checks this file, `trainflow run FILE --local` runs it in the twin on this machine.",
         "# All fields: docs/run-spec.md.",
         "version: 1",
-        f"name: {answers.name}",
+        f"name: {_scalar(answers.name)}",
         "workload:",
         f"  script: {_scalar(script)}",
         "  code: .  # this folder is packed, without what .gitignore names, and unpacked in front of the program",
@@ -141,18 +141,19 @@ def _arguments(program: Program) -> list[str]:
     """The flags of the script: folders get placeholders, required ones a value to fill in, all others stay comments."""
     output, data = program.flag_of(OUTPUT_FLAGS), program.flag_of(DATA_FLAGS)
     given = {output: '"{run_dir}"'} if output else {}
-    set_lines, comments = [f"    {name}: {value}" for name, value in given.items()], []
+    set_lines, comments = [f"    {_scalar(name)}: {value}" for name, value in given.items()], []
     for flag in program.flags.values():
         if flag.name in given:
             continue
+        name = _scalar(flag.name)  # `no` and `on` are truth values in YAML
         note = f"  # {_comment(flag.help)}" if flag.help else ""
         if flag.name == data:
-            comments.append(f'    # {flag.name}: "{{data_dir}}"{note}')
+            comments.append(f'    # {name}: "{{data_dir}}"{note}')
         elif flag.required:
-            set_lines.append(f"    {flag.name}: {TO_SET}  # required{': ' + _comment(flag.help) if flag.help else ''}")
+            set_lines.append(f"    {name}: {TO_SET}  # required{': ' + _comment(flag.help) if flag.help else ''}")
         else:
             default = False if flag.is_switch else flag.default
-            comments.append(f"    # {flag.name}: {_scalar(default)}{note}")
+            comments.append(f"    # {name}: {_scalar(default)}{note}")
     if not set_lines:
         return ["  arguments: {}", *(line.replace("    #", "  #  ", 1) for line in comments)]
     return ["  arguments:", *set_lines, *comments]

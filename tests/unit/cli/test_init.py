@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
@@ -208,6 +208,7 @@ def test_arguments_that_a_script_does_not_have_are_doubted_by_name() -> None:
         max_size=5,
     )
 )
+@example({"no": (None, True, ""), "on": (None, False, "")})
 def test_whatever_defaults_and_help_a_script_has_the_spec_can_be_read(
     flags: dict[str, tuple[Any, bool, str]],
 ) -> None:
@@ -217,7 +218,10 @@ def test_whatever_defaults_and_help_a_script_has_the_spec_can_be_read(
             for name, (default, required, text) in flags.items()
         }
     )
-    spec_text(Answers(script=Path("train.py"), name="n"), program, folder=Path())
+    text = spec_text(Answers(script=Path("train.py"), name="off"), program, folder=Path())
+    required = {name for name, (_, required, _) in flags.items() if required}
+    spec = parse_run_spec(yaml.safe_load(text))
+    assert (spec.name, required - set(spec.workload.arguments or {})) == ("off", set())
 
 
 @given(st.text())
