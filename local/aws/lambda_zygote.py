@@ -135,7 +135,7 @@ def _refuse_writes(event: str, arguments: tuple[Any, ...]) -> None:
         if isinstance(arguments[0], int):  # a file that is open already
             return
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        if not path.startswith(tuple(f"{folder}/" for folder in WRITABLE)):
+        if not f"{path}/".startswith(tuple(f"{folder}/" for folder in WRITABLE)):  # O_TMPFILE opens the folder itself
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 

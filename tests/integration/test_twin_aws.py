@@ -390,6 +390,12 @@ def test_a_function_writes_below_tmp_only(runtime: LambdaRuntime, tmp_path: Path
         assert json.loads(payload)["errorMessage"] == f"[Errno 30] Read-only file system: '{outside}'"
 
 
+def test_a_function_has_files_without_a_name_in_tmp_only(runtime: LambdaRuntime, tmp_path: Path) -> None:
+    for path, refused in (("/tmp", False), (str(Path.cwd()), True)):
+        payload, errored = runtime.invoke(function(runtime, tmp_path), {"do": "scratch", "path": path})
+        assert errored == refused, payload
+
+
 def test_the_state_machine_catches_a_functions_error_by_its_name(
     execute: Execute, aws: AwsServer, runtime: LambdaRuntime, role: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         case "write":
             with os.fdopen(os.open(event["path"], os.O_WRONLY | os.O_CREAT), "w") as file:
                 file.write("written")
+        case "scratch":
+            with tempfile.TemporaryFile(dir=event["path"]) as file:
+                file.write(b"written")
         case "make":
             Path(event["path"]).mkdir()
         case "letters":
