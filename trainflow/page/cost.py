@@ -62,5 +62,5 @@ def _basis(instance_type: str, nodes: int, region: str, price: float | None) -> 
     return (
         f"An estimate: the hours in which {nodes} × {instance_type} are held, at the on-demand price of "
         f"{price:,.4g} USD an hour{where}; storage, transfer and the cluster's own nodes are not in it. "
-        "A run in the twin, on your own machine, costs nothing of this."
+        "A run in the twin is on your own machine, and costs nothing."
     )

@@ -41,7 +41,7 @@ class TrainingLog:
         """Reads nothing yet.
 
         Args:
-            spec: The run spec, which says how steps are printed. It is None as long as it may become known; lines wait.
+            spec: The run spec, which says how steps are printed; None while it is not known yet. Lines wait for it.
             behind: Position behind which the lines are, where earlier ones are known already.
         """
         self._spec, self._behind = spec, behind or MetricsCursor()
