@@ -42,7 +42,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check lint types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 mutants \
+.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 mutants \
 	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
@@ -55,12 +55,15 @@ run: $(INSTALLED) ## Train the demo through the real state machine, on this mach
 	$(BIN)/trainflow run runs/demo.yaml --local
 
 # Parts that do not wait for each other: `make -j2 check` runs two at a time.
-check: lint types types-of-lambdas types-of-trainer templates index sbom ## The gate: lint, types, layers, templates, requirements on the public index
+check: lint rules types types-of-lambdas types-of-trainer templates index sbom ## The gate: lint, types, layers, templates, requirements on the public index
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+
+rules: $(INSTALLED)
+	$(BIN)/pytest -q tests/lints
 
 types: $(INSTALLED)
 	$(BIN)/mypy
@@ -82,7 +85,7 @@ unit: $(INSTALLED) ## The fast tests, in about a minute
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
-	$(BIN)/pytest -q $(THREE_WORKERS) --ignore $(PROGRAMS) -m "not slow and not index"
+	$(BIN)/pytest -q $(THREE_WORKERS) --ignore $(PROGRAMS) --ignore tests/lints -m "not slow and not index"
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's programs on the newest PyTorch
 	$(BIN)/pytest -q --timeout 3600 -m slow

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from local.twin import REPOSITORY
 from tests.documents import NEEDS, Block, blocks, documents
+from tests.every import hold_for_every
 from trainer.helpers.start import PROGRAMS
 from trainflow.cli.main import app
 from trainflow.protocol.pods import HELPERS
@@ -36,16 +37,21 @@ NEEDS_ACCOUNT = {"bootstrap", "deploy", "diff", "destroy", "images"}
 """Targets that call AWS."""
 
 
-PYTHON = [
-    pytest.param(found[1], id=f"{path.relative_to(REPOSITORY)}-{number}")
-    for path in documents()
-    for number, found in enumerate(re.finditer(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE))
-]
-"""Blocks of Python in the documents."""
+FENCED = [block for block in BLOCKS if not block.inline]
 
 
-@pytest.mark.parametrize("text", PYTHON)
-def test_what_a_block_of_python_imports_of_ours_is_there(text: str) -> None:
+def test_a_block_of_python_imports_what_exists() -> None:
+    hold_for_every(
+        _imports_what_exists,
+        (
+            (path, found[1])
+            for path in documents()
+            for found in re.finditer(r"^```python\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+        ),
+    )
+
+
+def _imports_what_exists(path: Path, text: str) -> None:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
             module = importlib.import_module(node.module)
@@ -54,18 +60,15 @@ def test_what_a_block_of_python_imports_of_ours_is_there(text: str) -> None:
                 for each in node.names
                 if not hasattr(module, each.name) and not importlib.util.find_spec(f"{node.module}.{each.name}")
             ]
-            assert not missing, f"{node.module} has no {', '.join(missing)}"
+            assert not missing, f"{path}: {node.module} has no {', '.join(missing)}"
 
 
-def commands(name: str) -> list[Any]:
-    return list(_commands(name))
-
-
-def _commands(name: str) -> Iterator[Any]:
+def commands(name: str) -> Iterator[tuple[Block, list[str]]]:
+    """Every command of a program in the documents, without the program's name."""
     for block in BLOCKS:
-        for number, command in enumerate(block.commands()):
+        for command in block.commands():
             if command[0] == name:
-                yield pytest.param(block, command[1:], id=f"{block.where}-{number}")
+                yield block, command[1:]
 
 
 def test_the_documents_hold_commands_of_every_program() -> None:
@@ -73,20 +76,26 @@ def test_the_documents_hold_commands_of_every_program() -> None:
     assert named == {"make", "trainflow", "python", "torchrun", "aws", "kubectl"}
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.inline], ids=lambda block: block.where)
-def test_a_block_says_when_it_needs_more_than_a_laptop(block: Block) -> None:
-    assert block.need is None or block.need in NEEDS, f"one of {', '.join(NEEDS)}"
+def test_a_block_says_when_it_needs_more_than_a_laptop() -> None:
+    hold_for_every(_states_its_need, ((block,) for block in FENCED))
+
+
+def _states_its_need(block: Block) -> None:
+    assert block.need is None or block.need in NEEDS, f"{block.where}: one of {', '.join(NEEDS)}"
     if block.need is None:
         beyond = [words for words in block.commands() if words[0] in ("aws", "kubectl") or _calls_aws(words)]
-        assert not beyond, f"write ```console account: {beyond}"
+        assert not beyond, f"{block.where}: write ```console account: {beyond}"
 
 
 def _calls_aws(words: list[str]) -> bool:
     return words[0] == "make" and bool(NEEDS_ACCOUNT & set(words[1:]))
 
 
-@pytest.mark.parametrize(("block", "words"), commands("make"))
-def test_make_has_the_target(block: Block, words: list[str]) -> None:
+def test_make_has_the_target() -> None:
+    hold_for_every(_is_a_target, commands("make"))
+
+
+def _is_a_target(block: Block, words: list[str]) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     done = subprocess.run(
         ["make", "--dry-run", *words], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
@@ -96,8 +105,11 @@ def test_make_has_the_target(block: Block, words: list[str]) -> None:
         assert f"$({variable})" in (REPOSITORY / "Makefile").read_text(), f"{block.where}: {variable} is no option"
 
 
-@pytest.mark.parametrize(("block", "words"), commands("trainflow"))
-def test_trainflow_has_the_command_and_its_options(block: Block, words: list[str]) -> None:
+def test_trainflow_has_the_command_and_its_options() -> None:
+    hold_for_every(_is_a_command_of_trainflow, commands("trainflow"))
+
+
+def _is_a_command_of_trainflow(block: Block, words: list[str]) -> None:
     group = typer.main.get_command(app)
     assert isinstance(group, click.Group) or hasattr(group, "commands")
     command = group.commands.get(words[0])  # type: ignore[attr-defined]
@@ -110,8 +122,11 @@ def test_trainflow_has_the_command_and_its_options(block: Block, words: list[str
         command.make_context("trainflow", [re.sub(r"^[A-Z]+$", "1", word) for word in words[1:]])
 
 
-@pytest.mark.parametrize(("block", "words"), commands("python"))
-def test_python_finds_the_module_or_the_script(block: Block, words: list[str]) -> None:
+def test_python_finds_the_module_or_the_script() -> None:
+    hold_for_every(_is_found_by_python, commands("python"))
+
+
+def _is_found_by_python(block: Block, words: list[str]) -> None:
     if words and words[0].endswith(".py"):
         assert Path(words[0]).is_file(), f"{block.where}: no file {words[0]}"
     elif words[:1] == [HELPERS]:
@@ -122,8 +137,11 @@ def test_python_finds_the_module_or_the_script(block: Block, words: list[str]) -
         assert module == "…" or importlib.util.find_spec(module), f"{block.where}: no module {module}"
 
 
-@pytest.mark.parametrize(("block", "words"), [*commands("python"), *commands("torchrun")])
-def test_a_program_of_the_trainer_has_the_options(block: Block, words: list[str]) -> None:
+def test_a_program_of_the_trainer_has_the_options() -> None:
+    hold_for_every(_has_the_options, [*commands("python"), *commands("torchrun")])
+
+
+def _has_the_options(block: Block, words: list[str]) -> None:
     module = next((word for word in words if word.startswith("trainer.")), None)
     if "-m" not in words or module is None:
         return
@@ -145,8 +163,11 @@ def _usage(module: str) -> str:
     return f"{done.stdout} {done.stderr} "
 
 
-@pytest.mark.parametrize(("block", "words"), commands("trainflow"))
-def test_a_spec_that_is_run_in_a_document_is_valid(block: Block, words: list[str]) -> None:
+def test_a_spec_that_is_run_in_a_document_is_valid() -> None:
+    hold_for_every(_runs_a_valid_spec, commands("trainflow"))
+
+
+def _runs_a_valid_spec(block: Block, words: list[str]) -> None:
     files = [word for word in words if word.startswith("runs/") and (REPOSITORY / word).exists()]
     if words[0] == "run" and files:
         spec, *overrides = files
@@ -164,14 +185,17 @@ def aws_commands() -> Any:
     return create_clidriver()._get_command_table()
 
 
-@pytest.mark.parametrize(("block", "words"), commands("aws"))
-def test_aws_has_the_operation_and_its_options(block: Block, words: list[str]) -> None:
+def test_aws_has_the_operation_and_its_options() -> None:
+    hold_for_every(_is_an_operation_of_aws, commands("aws"))
+
+
+def _is_an_operation_of_aws(block: Block, words: list[str]) -> None:
     assert words[0] in aws_commands(), f"{block.where}: no service {words[0]}"
     if len(words) == 1:
         return
     options = {word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")}
     if (words[0], words[1]) in V2_ONLY:
-        assert options <= V2_ONLY[words[0], words[1]]
+        assert options <= V2_ONLY[words[0], words[1]], block.where
         return
     service = aws_commands()[words[0]]
     table = getattr(service, "subcommand_table", None) or service._get_command_table()
@@ -180,8 +204,11 @@ def test_aws_has_the_operation_and_its_options(block: Block, words: list[str]) -
     assert options <= known, f"{block.where}: {options - known}"
 
 
-@pytest.mark.parametrize(("block", "words"), commands("kubectl"))
-def test_kubectl_has_the_verb_and_its_options(block: Block, words: list[str], kubectl: Path) -> None:
+def test_kubectl_has_the_verb_and_its_options(kubectl: Path) -> None:
+    hold_for_every(_is_a_verb_of_kubectl, ((kubectl, *command) for command in commands("kubectl")))
+
+
+def _is_a_verb_of_kubectl(kubectl: Path, block: Block, words: list[str]) -> None:
     if "$@" in words:  # a function, which takes its verb from its caller
         verb, own = "get", words
     else:
@@ -237,8 +264,11 @@ def _help(kubectl: Path, verb: str) -> str:
     )
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if not block.inline], ids=lambda block: block.where)
-def test_files_of_the_repository_that_a_command_names_exist(block: Block) -> None:
+def test_files_of_the_repository_that_a_command_names_exist() -> None:
+    hold_for_every(_names_existing_files, ((block,) for block in FENCED))
+
+
+def _names_existing_files(block: Block) -> None:
     for words in block.commands():
         for word in words[1:]:
             if re.fullmatch(r"(config|runs|statemachines|benchmarks|docs|examples)/[\w./-]+\.\w+", word):
