@@ -36,7 +36,7 @@ def test_the_settings_name_files_that_are_there(group: Group) -> None:
     for pattern in section["only_mutate"]:
         assert list(REPOSITORY.glob(pattern)), pattern
         assert pattern.startswith(f"{group.package}/")
-    named = [*section["source_paths"], *section["also_copy"], *group.tests, *group.left_out]
+    named = [*section["source_paths"], *section["also_copy"], *group.tests]
     assert [name for name in named if not (REPOSITORY / name).exists()] == []
     assert group.package not in section["also_copy"], "the copy would replace the faults"
 

@@ -11,6 +11,7 @@ from kubetwin.resources.pod_validation import validate_pod_spec
 from lambdas.backends import job as indexed_job
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import job_of
+from tests.every import hold_for_every
 from tests.fakes.runs import run_of, spec_with
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.instances import (
@@ -83,8 +84,11 @@ def test_the_first_types_are_as_they_were(instance: InstanceType) -> None:
     assert INSTANCE_TYPES[instance.name] == instance
 
 
-@pytest.mark.parametrize("instance", INSTANCE_TYPES.values(), ids=lambda instance: instance.name)
-def test_a_type_is_consistent(instance: InstanceType) -> None:
+def test_a_type_is_consistent() -> None:
+    hold_for_every(_is_consistent, ((instance,) for instance in INSTANCE_TYPES.values()))
+
+
+def _is_consistent(instance: InstanceType) -> None:
     assert not (instance.neuron_devices and instance.gpus)
     assert (instance.device is not None) == instance.accelerated == bool(instance.accelerators)
     assert instance.max_processes % (instance.accelerators or 1) == 0

@@ -14,6 +14,7 @@ from kubetwin.node.shape import extended
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import job_of
 from local.node_shapes import instance_shape
+from tests.every import hold_for_every
 from tests.fakes.runs import run_of, spec_with
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.daemon_sets import DAEMON_SETS, on_node
@@ -58,8 +59,11 @@ def gang(instance_type: str, backend: BackendName, stage: Stage) -> list[dict[st
 
 @pytest.mark.parametrize("stage", [Stage.PRECOMPILE, Stage.TRAINING])
 @pytest.mark.parametrize("backend", KUBERNETES_KINDS)
-@pytest.mark.parametrize("name", INSTANCE_TYPES)
-def test_a_pod_of_a_gang_fits_its_node(name: str, backend: BackendName, stage: Stage) -> None:
+def test_a_pod_of_a_gang_fits_its_node(backend: BackendName, stage: Stage) -> None:
+    hold_for_every(_fits_its_node, ((name, backend, stage) for name in INSTANCE_TYPES))
+
+
+def _fits_its_node(name: str, backend: BackendName, stage: Stage) -> None:
     instance = INSTANCE_TYPES[name]
     room, pods = room_for_pods(instance), list(pods_of(gang(name, backend, stage)))
     assert pods
@@ -140,8 +144,11 @@ def test_daemon_sets_of_neuron_gpu_and_efa_nodes_run_there_alone() -> None:
     assert {row.name for row in on_node(INSTANCE_TYPES["m5.large"])} == everywhere
 
 
-@pytest.mark.parametrize("instance", [*INSTANCE_TYPES.values(), SYSTEM_INSTANCE], ids=lambda instance: instance.name)
-def test_the_twins_nodes_offer_what_an_eks_node_leaves_to_pods(instance: InstanceType) -> None:
+def test_the_twins_nodes_offer_what_an_eks_node_leaves_to_pods() -> None:
+    hold_for_every(_offers_what_is_left, ((each,) for each in (*INSTANCE_TYPES.values(), SYSTEM_INSTANCE)))
+
+
+def _offers_what_is_left(instance: InstanceType) -> None:
     offered = instance_shape(instance).allocatable
     left = allocatable(instance) - daemon_set_requests(instance)
     assert (offered["cpu"], offered["memory"]) == (f"{left.millicpu}m", f"{left.memory_mib}Mi")
