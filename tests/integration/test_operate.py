@@ -65,7 +65,9 @@ def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
     (run,) = here.json("list", "--local")
     assert here.json("status", run["run_id"], "--local")["step"] >= 1, "status shows what the terminal has shown"
     until(lambda: here.json("metrics", run["run_id"], "--local"))  # those are stored by the workflow's polls
-    yield Detached(folder=folder, run_id=run["run_id"], shown=terminal.shown, status=status)
+    found = Detached(folder=folder, run_id=run["run_id"], shown=terminal.shown, status=status)
+    pause_survey(found)  # long before a test depends on it: one that is under way goes on to its end
+    yield found
     here("stop", run["run_id"], "--local")
 
 
@@ -273,7 +275,6 @@ def test_what_an_ended_run_has_left_is_listed_and_then_swept_and_a_run_that_goes
 ) -> None:
     command, at, _ = place
     run_id = "steps-0123456789ab" if at else "steps-ba9876543210"
-    pause_survey(detached)
     api, claims = leave_a_claim(detached, run_id)
 
     def claimed() -> set[str]:
