@@ -82,7 +82,7 @@ class Worker(threading.Thread):
         except BaseException as error:  # noqa: BLE001 (reported, and handed to the owner)
             report(f"thread {self.name}", error)
             if self._on_error is not None:
-                self._on_error(error)
+                surviving(self._on_error, error, name=f"the end of thread {self.name}")
 
 
 def later(seconds: float, work: Callable[..., object], *arguments: Any, name: str) -> threading.Timer:

@@ -147,7 +147,7 @@ class PodWorker:
             "message": f"The node met an unexpected error: {type(error).__name__}: {error}",
         }
         with contextlib.suppress(RequestRefused, ApiUnreachable):
-            self._tools.api.patch(self._path("/status"), strategic_patch(self.uid, status, self._reported))
+            self._tools.api.patch(self._path("/status"), {"metadata": {"uid": self.uid}, "status": status})
 
     def _receive(self) -> None:
         """Wait for a message or the next appointed time; take all the messages there are."""
