@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
+from kubetwin.background import later
 from kubetwin.kubeconfig import load_connection
 from kubetwin.troubles import Trouble, TroubledGateway
 
@@ -140,8 +141,7 @@ class OutageInEachPhase:
                 self._left.remove(phase)
                 self.met.append(phase)
                 self._gateway.begin(self._trouble)
-                self._timer = threading.Timer(self._seconds, self._end)
-                self._timer.daemon = True
+                self._timer = later(self._seconds, self._end, name="the end of an outage")
                 self._timer.start()
         return None
 

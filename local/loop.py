@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from kubetwin.background import Worker, surviving
+
 
 class Loop:
-    """Calls a function periodically, from `start` to `stop`."""
+    """Calls a function periodically, from `start` to `stop`. A call that raises is reported, and the next one comes."""
 
     def __init__(self, poll: Callable[[], None], *, name: str, seconds: float) -> None:
         """Prepare, without starting.
@@ -17,9 +19,9 @@ class Loop:
             name: The name of the thread.
             seconds: The pause between two calls; the first call comes after one pause.
         """
-        self._poll, self._seconds = poll, seconds
+        self._poll, self._name, self._seconds = poll, name, seconds
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name=name, daemon=True)
+        self._thread = Worker(self._follow, name=name)
 
     def start(self) -> None:
         """Start the calls."""
@@ -33,4 +35,4 @@ class Loop:
 
     def _follow(self) -> None:
         while not self._stopping.wait(self._seconds):
-            self._poll()
+            surviving(self._poll, name=self._name)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from kubetwin.background import later
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.kubeconfig import load_connection
 
@@ -129,8 +130,7 @@ class PlannedFaults:
                 return
             self._outages += 1
             self._gateway.begin(outage.trouble)
-            timer = threading.Timer(outage.lasts_seconds / self._time_scale, self._end)
-            timer.daemon = True
+            timer = later(outage.lasts_seconds / self._time_scale, self._end, name="the end of an outage")
             self._timers.append(timer)
             timer.start()
 

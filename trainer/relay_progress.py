@@ -26,6 +26,7 @@ from trainer.runtime.arguments import divided, parse
 from trainer.runtime.commands import exit_code, node_rank, started
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
+from trainer.runtime.workers import Worker
 from trainflow.protocol.step_report import ALIVE, METRICS, RELAYED
 
 POLL_SECONDS = 5.0
@@ -91,7 +92,7 @@ class Relay:
         self._stopping = threading.Event()
         self._failed = False
         self._complained = False
-        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+        self._thread = Worker(self._run, name="relay")
         self._compared_at = time.monotonic()
         self._before: dict[str, tuple[int, int]] | None = None
         """Time of change and size by file; None before the first comparison, which tells nothing."""
@@ -105,6 +106,8 @@ class Relay:
         self._failed = failed
         self._stopping.set()
         self._thread.join(LAST_SECONDS)
+        if self._thread.error is not None:
+            self._complain(self._thread.error)
 
     def poll(self, *, final: bool = False) -> None:
         """Print what is new. Faults are told once."""
@@ -115,9 +118,7 @@ class Relay:
                 self._compared_at = time.monotonic()
                 self.tell_changes()
         except Exception as error:  # noqa: BLE001  (the training goes on, whatever is wrong with its files)
-            if not self._complained:
-                self._complained = True
-                print(f"trainer.relay_progress: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self._complain(error)
 
     def tell_changes(self) -> None:
         """Print a line if files have changed since the call before."""
@@ -126,6 +127,11 @@ class Relay:
         changed = sum(before.get(path) != state for path, state in now.items()) if before is not None else 0
         if changed:
             self._write(json.dumps({ALIVE: {"changed_files": changed}}))
+
+    def _complain(self, error: BaseException) -> None:
+        if not self._complained:
+            self._complained = True
+            print(f"trainer.relay_progress: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):

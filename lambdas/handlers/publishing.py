@@ -11,7 +11,6 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from threading import Thread
 
 from botocore.exceptions import ClientError
 
@@ -23,6 +22,7 @@ from lambdas.handlers.task import logger
 from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import Batch, advanced, is_behind, next_batch
 from lambdas.logic.unread_log import UnreadLines
+from trainflow.background import Worker
 from trainflow.errors import TrainflowError
 from trainflow.models.environment import ClusterEnvironment, DeploymentEnvironment
 from trainflow.models.log_line import LogLine
@@ -173,7 +173,7 @@ def _open(backend: Backend, training: JobRef, cursor: MetricsCursor) -> UnreadLi
 def _in_background(call: Callable[[], UnreadLines | None]) -> Future[UnreadLines | None]:
     """The result of a call that may not end in time; it is left behind then."""
     result: Future[UnreadLines | None] = Future()
-    Thread(target=lambda: result.set_result(call()), daemon=True).start()
+    Worker(lambda: result.set_result(call()), name="opening", on_error=result.set_exception).start()
     return result
 
 

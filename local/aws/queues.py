@@ -14,11 +14,16 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kubetwin.background import later, submit, surviving
+
 from local.aws.replacements import replace
 
 Message = Mapping[str, Any]
 
 THREADS = 4
+
+RETRY_SECONDS, MIN_RETRY_SECONDS = 60.0, 1.0
+"""Pause of a consumer after an unexpected exception, unscaled, and its least length on this machine's clock."""
 
 
 class QueueConsumers:
@@ -76,7 +81,13 @@ class QueueConsumers:
         """Poll a queue soon, if it is mapped to a function."""
         for mapping in _mappings(queue_arn):
             if not self._stopped:
-                self._pool.submit(self._consume, mapping)
+                submit(self._pool, self._keep_consuming, mapping, name=f"the consumer of {queue_arn}")
+
+    def _keep_consuming(self, mapping: Any) -> None:
+        """Consume, and begin again later after an exception, as Lambda's pollers do."""
+        arn = mapping.event_source_arn
+        if not surviving(self._consume, mapping, name=f"the consumer of {arn}") and not self._stopped:
+            self._wake_later(arn, max(MIN_RETRY_SECONDS, RETRY_SECONDS / self._time_scale))
 
     def _consume(self, mapping: Any) -> None:
         with self._busy[mapping.uuid]:
@@ -122,8 +133,7 @@ class QueueConsumers:
         self._wake_later(mapping.event_source_arn, seconds)
 
     def _wake_later(self, queue_arn: str, seconds: float) -> None:
-        timer = threading.Timer(seconds + 0.1, self.wake, [queue_arn])
-        timer.daemon = True
+        timer = later(seconds + 0.1, self.wake, queue_arn, name=f"the consumer of {queue_arn}")
         self._timers.add(timer)
         timer.start()
 

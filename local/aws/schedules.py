@@ -8,23 +8,23 @@ has come due several times in the meantime fires once.
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
+from kubetwin.background import surviving
+
+from local.aws.replacements import replace
 from local.aws.targets import Target, Targets
 from local.loop import Loop
+from trainflow.configuration import schedule_expressions
+from trainflow.configuration.schedule_expressions import InvalidScheduleExpression, next_time
 
 POLL_SECONDS = 0.2
 MIN_PAUSE_SECONDS = 10.0
 """Least time between two events of a schedule, unscaled."""
-
-UNITS = {"minute": 60, "hour": 3600, "day": 86400}
-RATE = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 
 
 class Clock:
@@ -66,15 +66,21 @@ class Schedules:
         """Fire the schedules that have come due since the last poll."""
         now = self.clock.now()
         for schedule in _schedules():
-            expression = f"{schedule.schedule_expression} {schedule.schedule_expression_timezone}"
-            known, due = self._next.get(schedule.arn, ("", None))
-            if known != expression:
-                due = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
-            elif due is not None and due <= now and not self._is_delivering(schedule.arn):
-                self._fire(schedule, due)
-                due = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
-                due = due and max(due, now + self._min_pause)
-            self._next[schedule.arn] = (expression, due)
+            surviving(self._fire_if_due, schedule, now, name=f"schedule {schedule.arn}")
+
+    def _fire_if_due(self, schedule: Any, now: datetime) -> None:
+        expression = f"{schedule.schedule_expression} {schedule.schedule_expression_timezone}"
+        known, due = self._next.get(schedule.arn, ("", None))
+        is_due = known == expression and due is not None and due <= now
+        if known == expression and (not is_due or self._is_delivering(schedule.arn)):
+            return
+        self._next[schedule.arn] = (expression, None)  # what follows may raise, and would raise with every poll
+        coming = next_time(schedule.schedule_expression, schedule.schedule_expression_timezone, after=now)
+        if is_due:
+            coming = coming and max(coming, now + self._min_pause)
+        self._next[schedule.arn] = (expression, coming)
+        if is_due and due is not None:
+            self._fire(schedule, due)
 
     def _is_delivering(self, schedule_arn: str) -> bool:
         delivery = self._deliveries.get(schedule_arn)
@@ -99,6 +105,31 @@ class Schedules:
             self._deliveries[schedule.arn] = delivery
 
 
+def refuse_invalid_expressions() -> None:
+    """Refuse what EventBridge Scheduler refuses of CreateSchedule and UpdateSchedule, and moto 5.2.5 keeps."""
+    from moto.scheduler.exceptions import ValidationException
+    from moto.scheduler.models import EventBridgeSchedulerBackend
+
+    def checked(present: Callable[..., Any]) -> Callable[..., Any]:
+        def change(backend: Any, **settings: Any) -> Any:
+            expression = settings["schedule_expression"]
+            try:
+                schedule_expressions.parse(expression)
+            except InvalidScheduleExpression:
+                raise ValidationException(f"Invalid Schedule Expression {expression}.") from None
+            zone = settings["schedule_expression_timezone"]
+            try:
+                schedule_expressions.zone_of(zone or "UTC")
+            except InvalidScheduleExpression:  # no recording shows AWS's words
+                raise ValidationException(f"Invalid Schedule Expression Timezone {zone}.") from None
+            return present(backend, **settings)
+
+        return change
+
+    for operation in ("create_schedule", "update_schedule"):
+        replace(EventBridgeSchedulerBackend, operation, checked(getattr(EventBridgeSchedulerBackend, operation)))
+
+
 def filled(text: str, *, schedule_arn: str, due: datetime) -> str:
     """A schedule's input with its attributes (EventBridge Scheduler user guide, 'Adding context attributes')."""
     attributes = {
@@ -110,35 +141,6 @@ def filled(text: str, *, schedule_arn: str, due: datetime) -> str:
     for name, value in attributes.items():
         text = text.replace(f"<aws.scheduler.{name}>", value)
     return text
-
-
-def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime | None:
-    """The next time of a schedule; None if there is none.
-
-    Args:
-        expression: `cron(…)`, `rate(…)` or `at(…)`.
-        time_zone: IANA name of the zone of the expression.
-        after: A time with a time zone.
-    """
-    if rate := RATE.fullmatch(expression):
-        return after + timedelta(seconds=int(rate[1]) * UNITS[rate[2]])
-    zone = ZoneInfo(time_zone)
-    if expression.startswith("at("):
-        moment = datetime.fromisoformat(expression[3:-1]).replace(tzinfo=zone)
-        return moment if moment > after else None
-    from croniter import croniter  # type: ignore[import-untyped]  # imported late: most twins have no cron expression
-
-    found: datetime = croniter(_as_croniter(expression[5:-1]), after.astimezone(zone)).get_next(datetime)
-    return found.astimezone(UTC)
-
-
-def _as_croniter(fields: str) -> str:
-    """Convert a cron expression: AWS counts weekdays from Sunday = 1; croniter counts them from 0, and has a field for
-    seconds before the one for years."""
-    minute, hour, day, month, weekday, year = fields.split()
-    weekday = re.sub(r"(?<![#/\d])\d", lambda digit: str(int(digit[0]) - 1), weekday)
-    weekday = re.sub(r"(\d)L", r"L\1", weekday)
-    return " ".join((minute, hour, day, month, weekday, "0", year)).replace("?", "*")
 
 
 def _schedules() -> Iterable[Any]:

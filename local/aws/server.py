@@ -15,7 +15,7 @@ from botocore.config import Config
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, metric_limits, moto_performance, patches, throttling, versions
+from local.aws import access_entries, events, metric_limits, moto_performance, patches, schedules, throttling, versions
 from local.aws.access import entrance, guard, trusts
 from local.aws.access.guard import Guard
 from local.aws.faults import RequestPlan, no_throttling
@@ -108,6 +108,7 @@ class AwsServer:
         throttling.install(self._throttled)
         metric_limits.apply()
         versions.apply_all()
+        schedules.refuse_invalid_expressions()
         access_entries.serve()
         events.deliver_to(self.targets)
         events.status_changes(self.targets)

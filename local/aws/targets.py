@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
+from kubetwin.background import submit
 
 from local.aws.access.asks import of_request
 from local.aws.access.evaluation import Ask, Caller
@@ -87,7 +88,7 @@ class Targets:
         if self._stopping.is_set():
             return None
         self._count(+1)
-        delivery = self._pool.submit(self._deliver, target, text)
+        delivery = submit(self._pool, self._deliver, target, text, name=f"the delivery of an event to {target.arn}")
         delivery.add_done_callback(lambda _: self._count(-1))
         return delivery
 

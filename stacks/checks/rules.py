@@ -15,6 +15,7 @@ CHECKS: tuple[Callable[[Templates], Iterator[Finding]], ...] = (
     storage.lustre_links_are_made_one_by_one,
     storage.buckets_have_an_end,
     storage.logs_have_an_end,
+    storage.log_groups_are_named_without_a_star,
     workflow.definitions_can_be_read,
     workflow.tasks_retry_and_catch,
     workflow.functions_end_before_their_tasks,

@@ -7,13 +7,22 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from stacks.checks.templates import Finding, Resource, Templates, text
+from stacks.checks.templates import Finding, Resource, Templates, text, values
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 """Ports between clients, file servers and among servers (FSx for Lustre user guide, security groups)."""
 
 NOTHING_LEAVES = "255.255.255.255/32"
 """CDK's rule for a group without egress: an address that no host has, because a group without rules would allow all."""
+
+WANT_A_STAR = (
+    "AWS::IAM::ManagedPolicy",
+    "AWS::IAM::Policy",
+    "AWS::IAM::Role",
+    "AWS::StepFunctions::StateMachine",
+)
+"""Types of resources that name a log group by an ARN with `:*`: in policies it means the streams, and Step Functions
+documents this form (CloudFormation, CloudWatchLogsLogGroup)."""
 
 
 def lustre_is_encrypted_and_placed(templates: Templates) -> Iterator[Finding]:
@@ -138,6 +147,29 @@ def logs_have_an_end(templates: Templates) -> Iterator[Finding]:
             yield Finding.at(
                 function, "retention", "the function has no log group of its own, and Lambda's keeps events for ever."
             )
+
+
+def log_groups_are_named_without_a_star(templates: Templates) -> Iterator[Finding]:
+    """`Fn::GetAtt` gives the ARN of a log group with `:*` behind it. Policies and Step Functions want that form; other
+    services take the ARN of the group itself as a destination, and some refuse the longer one."""
+    for resource in templates.resources():
+        if resource.type in WANT_A_STAR:
+            continue
+        for value in values(resource.properties):
+            if _ends_with_star(templates, resource.stack, value):
+                yield Finding.at(
+                    resource, "log-group-arn", "names a log group by an ARN that ends with ':*'; leave that out."
+                )
+                break
+
+
+def _ends_with_star(templates: Templates, stack: str, value: Any) -> bool:
+    found = templates.attribute(stack, value)
+    group = templates.find(found[:2]) if found is not None and found[2] == "Arn" else None
+    if group is not None and group.type == "AWS::Logs::LogGroup":
+        return True
+    written = text(value)
+    return ":log-group:" in written and written.endswith(":*")
 
 
 def _undecided(resource: Resource, what: str) -> Iterator[Finding]:

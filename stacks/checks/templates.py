@@ -81,19 +81,25 @@ class Templates:
 
     def origin(self, stack: str, value: Any) -> tuple[str, str] | None:
         """Stack and logical id to which `Ref`, `Fn::GetAtt` or an import leads; None for any other value."""
+        found = self.attribute(stack, value)
+        return found and found[:2]
+
+    def attribute(self, stack: str, value: Any) -> tuple[str, str, str] | None:
+        """Stack, logical id and attribute to which `Ref` (as attribute `Ref`), `Fn::GetAtt` or an import leads; None
+        for any other value."""
         if not isinstance(value, Mapping) or len(value) != 1:
             return None
         (function, argument), *_ = value.items()
         match function, argument:
             case "Ref", str(logical_id):
-                return stack, logical_id
-            case "Fn::GetAtt", [str(logical_id), *_]:
-                return stack, logical_id
+                return stack, logical_id, "Ref"
+            case "Fn::GetAtt", [str(logical_id), *rest]:
+                return stack, logical_id, ".".join(map(str, rest))
             case "Fn::ImportValue", str(name) if name in self._exports:
-                return self.origin(*self._exports[name])
+                return self.attribute(*self._exports[name])
             case "Fn::GetStackOutput", {"StackName": str(other), "OutputName": str(name)}:
                 outputs = self._templates.get(other, {}).get("Outputs") or {}
-                return self.origin(other, outputs.get(name, {}).get("Value"))
+                return self.attribute(other, outputs.get(name, {}).get("Value"))
         return None
 
     def made_before(self, resource: Resource) -> set[str]:
@@ -122,6 +128,14 @@ def _references(value: Any) -> Iterator[str]:
         case list():
             for inner in value:
                 yield from _references(inner)
+
+
+def values(value: Any) -> Iterator[Any]:
+    """A value and every value inside of it, at any depth."""
+    yield value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for each in inner:
+        yield from values(each)
 
 
 def text(value: Any) -> str:

@@ -106,7 +106,7 @@ class LustreFileSystem(Construct):
                 metadata_configuration=fsx.CfnFileSystem.MetadataConfigurationProperty(mode="AUTOMATIC"),
                 # What could not be imported or exported is said here and nowhere else.
                 log_configuration=fsx.CfnFileSystem.LogConfigurationProperty(
-                    level="WARN_ERROR", destination=log_group.log_group_arn
+                    level="WARN_ERROR", destination=_arn_without_star(log_group)
                 ),
             ),
             tags=[cdk.CfnTag(key="Name", value=cdk.Stack.of(self).stack_name)],
@@ -196,3 +196,13 @@ def _cut_before_emptying(link: fsx.CfnDataRepositoryAssociation, bucket: s3.Buck
     for child in bucket.node.children:
         if child.node.id != "Resource":
             link.node.add_dependency(child)
+
+
+def _arn_without_star(log_group: logs.ILogGroup) -> str:
+    """The ARN of a log group as FSx names it; `Fn::GetAtt` gives one that ends with `:*`, which means its streams."""
+    return cdk.Stack.of(log_group).format_arn(
+        service="logs",
+        resource="log-group",
+        resource_name=log_group.log_group_name,
+        arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+    )

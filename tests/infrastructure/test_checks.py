@@ -197,6 +197,53 @@ def test_a_log_group_whose_name_may_be_taken_is_found() -> None:
         ]
 
 
+SENTENCE = "FileSystem: names a log group by an ARN that ends with ':*'; leave that out."
+
+
+def named_log(destination: Any, type_: str = "AWS::FSx::FileSystem") -> Resources:
+    """What names a log group somewhere in its properties, beside the group."""
+    system = {
+        "KmsKeyId": "key",
+        "SubnetIds": ["subnet"],
+        "SecurityGroupIds": [],
+        "LustreConfiguration": {"LogConfiguration": [{"Destination": destination}]},
+    }
+    return {"Log": KEPT["Log"], "FileSystem": {"Type": type_, "Properties": system}}
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        {"Fn::GetAtt": ["Log", "Arn"]},
+        "arn:aws:logs:us-west-2:111111111111:log-group:/aws/fsx/mine:*",
+        {"Fn::Join": ["", ["arn:", {"Ref": "AWS::Partition"}, ":logs:r:1:log-group:", {"Ref": "Log"}, ":*"]]},
+    ],
+)
+def test_a_destination_that_ends_with_a_star_is_found(destination: Any) -> None:
+    assert SENTENCE in found(named_log(destination))
+    for type_ in ("AWS::IAM::Policy", "AWS::IAM::Role", "AWS::StepFunctions::StateMachine"):
+        assert SENTENCE not in found(named_log(destination, type_))
+
+
+def test_a_log_group_of_another_stack_is_found_too() -> None:
+    output = {"Value": {"Fn::GetAtt": ["Log", "Arn"]}, "Export": {"Name": "log"}}
+    other = {"Resources": {"Log": KEPT["Log"]}, "Outputs": {"Log": output}}
+    templates = {"Stack": {"Resources": named_log({"Fn::ImportValue": "log"})}, "Other": other}
+    assert "log-group-arn" in {finding.rule for finding in findings(templates, accepted=())}
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        {"Ref": "Log"},
+        {"Fn::GetAtt": ["Key", "Arn"]},
+        {"Fn::Join": ["", ["arn:aws:logs:us-west-2:111111111111:log-group:", {"Ref": "Log"}]]},
+    ],
+)
+def test_a_destination_without_a_star_is_fine(destination: Any) -> None:
+    assert SENTENCE not in found(named_log(destination))
+
+
 def test_a_lifecycle_rule_that_is_off_is_none() -> None:
     assert found(changed(KEPT, "Bucket/Properties/LifecycleConfiguration/Rules", [{"Status": "Disabled"}])) == [
         "Bucket: the bucket has no lifecycle rule."

@@ -336,6 +336,29 @@ def test_whatever_stands_in_a_field_it_is_taken_or_refused_by_name(field: str, v
         assert invalid.errors()
 
 
+SCHEDULE_FACTS = yaml.safe_load(Path("tests/assets/schedule_expressions.yaml").read_text())
+
+
+@pytest.mark.parametrize("expression", [each for group in SCHEDULE_FACTS["refused"] for each in group["expressions"]])
+def test_a_schedule_that_aws_would_refuse_is_refused_before_synthesis(tmp_path: Path, expression: str) -> None:
+    schedules = [{"name": "nightly", "expression": expression, "spec": "runs/demo.yaml"}]
+    assert refusal(tmp_path, schedules=schedules).startswith("schedules.0.expression: ")
+
+
+@pytest.mark.parametrize("expression", [each for group in SCHEDULE_FACTS["accepted"] for each in group["expressions"]])
+def test_a_schedule_that_aws_accepts_is_accepted(expression: str) -> None:
+    schedules = [{"name": "nightly", "expression": expression, "spec": "runs/demo.yaml"}]
+    assert Configuration.model_validate(document(schedules=schedules)).schedules[0].expression == expression
+
+
+def test_a_schedule_that_is_refused_says_what_is_wrong_with_which_field(tmp_path: Path) -> None:
+    schedules = [{"name": "nightly", "expression": "cron(0 2 ? * SAT)", "spec": "runs/demo.yaml"}]
+    assert refusal(tmp_path, schedules=schedules) == (
+        "schedules.0.expression: cron(…) has six fields, minutes hours day-of-month month day-of-week "
+        "year, and not 5; a weekly one is cron(0 2 ? * SAT *)."
+    )
+
+
 class TestSchedules:
     """The specs that run by the clock are read when the schedule is deployed."""
 

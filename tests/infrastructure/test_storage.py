@@ -269,7 +269,9 @@ def test_only_fsx_may_use_the_key_beside_the_account_s_own_roles_and_only_throug
 def test_the_file_system_says_in_a_log_that_ends_what_it_could_not_import_or_export() -> None:
     found = _storage()
     configured = the_only(found, FILE_SYSTEM)["LustreConfiguration"]["LogConfiguration"]
-    group = found[_name_of(configured["Destination"])]["Properties"]
+    *_, before, name = configured["Destination"]["Fn::Join"][1]
+    assert before == ":log-group:"  # and nothing behind the name: `Fn::GetAtt Arn` would end with ':*'
+    group = found[_name_of(name)]["Properties"]
     assert configured["Level"] == "WARN_ERROR"
     assert group["RetentionInDays"] == 30
     assert group["LogGroupName"]["Fn::Join"][1][0].startswith("/aws/fsx/trainflow-")

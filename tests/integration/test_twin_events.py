@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from botocore.exceptions import ClientError
 
 from local.aws.deployment import create_bucket, empty_archive
@@ -224,6 +225,76 @@ def test_a_queue_hands_batches_to_its_function_and_only_what_failed_comes_again(
     wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters), seconds=30)
     assert dead_letters == ["bad"]
     assert len(function.got()) == 3
+
+
+SCHEDULE_FACTS = yaml.safe_load(Path("tests/assets/schedule_expressions.yaml").read_text())
+
+
+@pytest.mark.parametrize(
+    "expression", [each for group in SCHEDULE_FACTS["refused"] for each in group["expressions"] if each]
+)
+def test_a_schedule_that_aws_refuses_is_refused_with_its_words(aws: AwsServer, queue: Queue, expression: str) -> None:
+    scheduler, name = aws.client("scheduler"), queue.url.rsplit("/", 1)[1]
+    settings = {"FlexibleTimeWindow": {"Mode": "OFF"}, "Target": {"Arn": queue.arn, "RoleArn": STATES}}
+    with pytest.raises(ClientError) as refused:
+        scheduler.create_schedule(Name=name, ScheduleExpression=expression, **settings)
+    assert refused.value.response["Error"]["Code"] == "ValidationException"
+    assert refused.value.response["Error"]["Message"] == f"Invalid Schedule Expression {expression}."
+    scheduler.create_schedule(Name=name, ScheduleExpression="rate(30 days)", **settings)
+    with pytest.raises(ClientError, match="Invalid Schedule Expression "):
+        scheduler.update_schedule(Name=name, ScheduleExpression=expression, **settings)
+    assert scheduler.get_schedule(Name=name)["ScheduleExpression"] == "rate(30 days)"
+    scheduler.delete_schedule(Name=name)
+
+
+@pytest.mark.parametrize("expression", [each for group in SCHEDULE_FACTS["accepted"] for each in group["expressions"]])
+def test_a_schedule_that_aws_accepts_is_accepted(aws: AwsServer, queue: Queue, expression: str) -> None:
+    scheduler, name = aws.client("scheduler"), queue.url.rsplit("/", 1)[1]
+    scheduler.create_schedule(
+        Name=name,
+        ScheduleExpression=expression,
+        FlexibleTimeWindow={"Mode": "OFF"},
+        State="DISABLED",
+        Target={"Arn": queue.arn, "RoleArn": STATES},
+    )
+    scheduler.delete_schedule(Name=name)
+
+
+def test_a_schedule_of_an_unknown_time_zone_is_refused(aws: AwsServer, queue: Queue) -> None:
+    with pytest.raises(ClientError, match="ValidationException"):
+        aws.client("scheduler").create_schedule(
+            Name="nowhere",
+            ScheduleExpression="rate(30 days)",
+            ScheduleExpressionTimezone="Europe/Atlantis",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={"Arn": queue.arn, "RoleArn": STATES},
+        )
+
+
+def test_a_schedule_that_cannot_be_read_stops_no_other_schedule(aws: AwsServer, queue: Queue) -> None:
+    """The loop of the twin itself fires the good one, however the bad one came into the account."""
+    from moto.core import DEFAULT_ACCOUNT_ID
+    from moto.scheduler.models import scheduler_backends
+
+    scheduler = aws.client("scheduler")
+    settings: dict[str, Any] = {
+        "FlexibleTimeWindow": {"Mode": "OFF"},
+        "Target": {"Arn": queue.arn, "RoleArn": STATES, "Input": "{}"},
+    }
+    scheduler.create_schedule(Name="bad", ScheduleExpression="rate(30 days)", **settings)
+    backend = scheduler_backends[DEFAULT_ACCOUNT_ID][scheduler.meta.region_name]
+    backend.get_schedule(None, "bad").schedule_expression = "rate(10 minutess)"
+    scheduler.create_schedule(Name="good", ScheduleExpression="rate(1 minute)", **settings)
+    bodies = list[str]()
+
+    def has_fired() -> bool:
+        bodies.extend(queue.bodies())
+        return bool(bodies)
+
+    wait_until(has_fired, seconds=60)
+    assert set(bodies) == {"{}"}
+    for name in ("bad", "good"):
+        scheduler.delete_schedule(Name=name)
 
 
 def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Queue) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 
 from trainer.runtime.errors import StorageFailed
 from trainer.runtime.files import written_whole
+from trainer.runtime.workers import Worker
 
 SYNC_SECONDS = 1.0
 """Time between two writes of the record; a crash loses at most that much of the work, and the files in progress."""
@@ -81,7 +82,7 @@ class CompletedFiles:
         """SHA-256 by path, of the complete files of which it was computed."""
         with written_whole(path) as file:
             file.writelines(f"{json.dumps(line)}\n".encode() for line in ({"source": source}, *entries))
-        self._thread = threading.Thread(target=self._sync_periodically, daemon=True)
+        self._thread = Worker(self._sync_periodically, name="staging-record")
 
     def __enter__(self) -> Self:
         self._file = self._path.open("a", encoding="utf-8")
@@ -94,6 +95,8 @@ class CompletedFiles:
             self._wanted.notify()
         self._thread.join()
         self._file.close()
+        if kind is None:
+            self._thread.require_no_error()
         if self._failure is not None and kind is None:
             raise StorageFailed(
                 f"The data set could not be forced to disk below {self._folder} ({self._failure}); "

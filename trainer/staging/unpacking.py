@@ -6,6 +6,7 @@ The archive is read once, from front to back, and is never stored on the disk.
 from __future__ import annotations
 
 import copy
+import math
 import os
 import tarfile
 from pathlib import Path, PurePosixPath
@@ -116,6 +117,8 @@ def safe_member(member: tarfile.TarInfo, folder: Path, *, name: str) -> tarfile.
         raise _unsafe(name, member, "is a device or pipe")
     if member.issparse() or member.size < 0:
         raise _unsafe(name, member, "does not say plainly how long it is")
+    if not math.isfinite(member.mtime):  # GNU tar: "Malformed extended header: invalid mtime=nan", exit code 2
+        raise _malformed(name, member, f"has the modification time {member.mtime}, which is not a time")
     safe = copy.copy(member)
     safe.mode = _safe_mode(member.mode)
     if not _stays_below(folder, folder / path):
@@ -176,6 +179,13 @@ def _skip_completed(stream: Stream, completed: CompletedFiles) -> int:
 
 def _links(member: tarfile.TarInfo) -> bool:
     return member.issym() or member.islnk()
+
+
+def _malformed(name: str, member: tarfile.TarInfo, what: str) -> DatasetInvalid:
+    return DatasetInvalid(
+        f"The member {member.name[:LONGEST_QUOTED]!r} of the archive {name} {what}; correct the times of the files and "
+        "pack the archive again."
+    )
 
 
 def _unsafe(name: str, member: tarfile.TarInfo, what: str) -> DatasetInvalid:

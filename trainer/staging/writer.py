@@ -14,6 +14,7 @@ import mmap
 import os
 import queue
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from trainer.runtime.errors import DatasetInvalid, StorageFailed, TrainerError
+from trainer.runtime.workers import Worker
 from trainer.staging import manifest
 from trainer.staging.completed_files import CompletedFiles, Entry
 
@@ -84,9 +86,10 @@ class Writer:
         self._buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
         self._num_buffers = 0
         self._jobs: queue.Queue[tuple[Callable[[], None], Entry] | None] = queue.Queue(WAITING_WRITES)
-        self._failure: TrainerError | None = None
+        self._failure: tuple[BaseException, Entry | None] | None = None
+        """The first failure and its file."""
         self._begun: set[str] = set()
-        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
+        self._threads = [Worker(self._work, name="staging-writer") for _ in range(THREADS)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -95,7 +98,7 @@ class Writer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if kind is not None:
-            self._failure = self._failure or StorageFailed("Writing was given up.")  # else the next file begins
+            self._fail(StorageFailed("Writing was given up."), None)  # else the next file begins
         for _thread in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -159,17 +162,21 @@ class Writer:
         self._completed.add(entry)
 
     def _work(self) -> None:
+        """Run jobs until the end. No exception ends the thread: the reader may wait for room in the queue."""
         while (found := self._jobs.get()) is not None:
             job, entry = found
             try:
                 job()
-            except OSError as error:
-                self._failure = self._failure or self._refused(error, entry)
-            except TrainerError as error:
-                self._failure = self._failure or error
+            except BaseException as error:  # noqa: BLE001 (raised again by whoever waits for the files)
+                self._fail(error, entry)
             finally:
                 self._jobs.task_done()
         self._jobs.task_done()
+
+    def _fail(self, error: BaseException, entry: Entry | None) -> None:
+        self._failure = self._failure or (error, entry)
+        if not isinstance(error, OSError | TrainerError):
+            traceback.print_exception(error)
 
     @property
     def failed(self) -> bool:
@@ -177,8 +184,17 @@ class Writer:
         return self._failure is not None
 
     def _require_no_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if self._failure is None:
+            return
+        error, entry = self._failure
+        if isinstance(error, TrainerError) or entry is None:
+            raise error
+        if isinstance(error, OSError):
+            raise self._refused(error, entry)
+        raise StorageFailed(
+            f"The file {entry.path[:LONGEST_QUOTED]!r} of the data set could not be written "
+            f"({type(error).__name__}: {error}); start again, and report the error if it comes back."
+        ) from error
 
     def _refused(self, error: OSError, entry: Entry) -> TrainerError:
         failed: TrainerError

@@ -13,9 +13,12 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
+
+from trainflow.background import Worker
 
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
 
@@ -42,7 +45,7 @@ class Attendant:
         self._folder: Path | None = None
         self._showing = threading.Event()
         self._showing.set()
-        threading.Thread(target=self._listen, name="attendant", daemon=True).start()
+        Worker(self._listen, name="attendant", on_error=self._leave).start()
 
     def announce(self, run_id: str, folder: Path) -> None:
         """Tell the run's id; `folder` is the run's."""
@@ -65,6 +68,12 @@ class Attendant:
                 elif word == DETACH:
                     self._detach()
                     return
+        os.kill(os.getpid(), signal.SIGTERM)
+        self._showing.set()
+
+    def _leave(self, error: BaseException) -> None:
+        """End as when the attending process has gone: nobody could end the run any more."""
+        traceback.print_exception(error)
         os.kill(os.getpid(), signal.SIGTERM)
         self._showing.set()
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from trainflow.configuration import chat, grants, nodes, queues, slurm
+from trainflow.configuration import chat, grants, nodes, queues, schedule_expressions, slurm
 from trainflow.configuration.chat import SlackChannel, TeamsChannel
 from trainflow.configuration.grants import BucketGrant, SecretGrant
 from trainflow.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, same_type_twice
@@ -30,7 +29,6 @@ from trainflow.models.spec_document import decode
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ACCOUNT = r"^\d{12}$"
-SCHEDULE = r"^(cron|rate|at)\(.+\)$"
 EMAIL = r"^[^@\s]+@[^@\s]+\.[^@\s]+$"
 ROLE_ARN = r"^arn:aws[-a-z]*:iam::\d{12}:(role|user)/.+$"
 RELEASE = r"^\d+\.\d+\.\d+-\d{8}$"
@@ -45,7 +43,6 @@ IN_WORDS = {
     **chat.IN_WORDS,
     NAME: "must begin with a lower-case letter and hold only lower-case letters, digits and dashes",
     ACCOUNT: "must be the account's 12 digits, in quotes",
-    SCHEDULE: "must be cron(…), rate(…) or at(…) as EventBridge Scheduler writes it",
     EMAIL: "must be an e-mail address",
     ROLE_ARN: "must be the ARN of an IAM role or user",
     RELEASE: "must be an EKS AMI release such as 1.36.2-20260827",
@@ -270,7 +267,7 @@ class Schedule(Section):
 
     name: Annotated[str, Field(pattern=NAME, max_length=40)]
     """Name of the schedule; the run is named after its spec."""
-    expression: Annotated[str, Field(pattern=SCHEDULE)]
+    expression: str
     """Times of the schedule: `cron(0 2 ? * SAT *)`, `rate(7 days)`, `at(2027-01-01T00:00:00)`."""
     time_zone: str = "UTC"
     """IANA name of the zone in which the expression is meant."""
@@ -282,13 +279,16 @@ class Schedule(Section):
     """What happens at a scheduled time while the schedule's previous run is going: `allow` starts another one, `skip`
     starts none and sends a message, `queue` starts it when that one has ended; at most one waits."""
 
+    @field_validator("expression")
+    @classmethod
+    def _accepted_by_scheduler(cls, expression: str) -> str:
+        schedule_expressions.parse(expression)
+        return expression
+
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
-        try:
-            ZoneInfo(name)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"'{name}' is no IANA time zone such as Europe/Berlin") from None
+        schedule_expressions.zone_of(name)
         return name
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from trainflow.background import Worker, described
 from trainflow.client.pod_logs import LogRequest
 from trainflow.errors import TrainflowError
 
@@ -59,7 +60,7 @@ class _Fetch:
         self._stopping = threading.Event()
         self.ended_at: float | None = None
         self.has_failed = False
-        self._thread = threading.Thread(target=self._run, name=f"fetch-{path.stem}", daemon=True)
+        self._thread = Worker(self._run, name=f"fetch-{path.stem}", on_error=self._fail)
         self._thread.start()
 
     def now(self) -> OpenLog:
@@ -86,6 +87,10 @@ class _Fetch:
             self._notes.append(f"The log cannot be written to {self._path.parent}: {unwritable.strerror}.")
         finally:
             self.ended_at = time.monotonic()
+
+    def _fail(self, error: BaseException) -> None:
+        self.has_failed = True
+        self._notes.append(f"The log could not be fetched: {described(error)}.")
 
     def _write(self) -> None:
         request = LogRequest(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from trainflow.background import Worker
 
 if TYPE_CHECKING:
     import uvicorn
@@ -42,7 +45,7 @@ class PageServer:
         self.port: int = self._socket.getsockname()[1]
         self._closing, self._ended = threading.Event(), threading.Event()
         self._server: uvicorn.Server | None = None
-        self._thread = threading.Thread(target=self._serve, name="page", daemon=True)
+        self._thread = Worker(self._serve, name="page", on_error=traceback.print_exception)
 
     @property
     def url(self) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
+from trainflow.background import Worker, described
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.errors import TrainflowError
@@ -40,7 +41,7 @@ class NodesOfRun:
         """Asks nothing yet."""
         self._place, self._run_id = place, run_id
         self._asked_at = -ASK_SECONDS
-        self._thread: threading.Thread | None = None
+        self._thread: Worker | None = None
         self._busy = Busy()
 
     def busy(self, snapshot: RunSnapshot) -> Busy:
@@ -50,7 +51,7 @@ class NodesOfRun:
         is_asking = self._thread is not None and self._thread.is_alive()
         if nodes and is_due and not is_asking and isinstance(self._place, MeasuresNodes):
             self._asked_at = time.monotonic()
-            self._thread = threading.Thread(target=self._ask, args=(self._place, nodes), name="nodes", daemon=True)
+            self._thread = Worker(partial(self._ask, self._place, nodes), name="nodes", on_error=self._note)
             self._thread.start()
         return self._busy
 
@@ -58,9 +59,15 @@ class NodesOfRun:
         try:
             found = place.node_utilization(self._run_id, nodes)
         except TrainflowError as trouble:
-            self._busy = Busy(self._busy.utilization, f"How busy the nodes are is not known: {trouble}")
+            self._busy = self._unknown(trouble)
             return
         self._busy = Busy(found or self._busy.utilization)
+
+    def _note(self, error: BaseException) -> None:
+        self._busy = self._unknown(described(error))
+
+    def _unknown(self, reason: object) -> Busy:
+        return Busy(self._busy.utilization, f"How busy the nodes are is not known: {reason}")
 
 
 def nodes_of(snapshot: RunSnapshot) -> frozenset[str]:

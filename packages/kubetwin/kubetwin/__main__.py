@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from kubetwin.background import Worker
+
 if TYPE_CHECKING:
     from kubetwin.node.launching import RuntimeSettings
     from kubetwin.node.no_op import LogLines
@@ -445,7 +447,7 @@ def _stop_signal(until_stdin_closes: bool) -> threading.Event:
                 pass
             stop.set()
 
-        threading.Thread(target=wait_for_end, name="stdin", daemon=True).start()
+        Worker(wait_for_end, name="stdin", on_error=lambda _: stop.set()).start()
     return stop
 
 

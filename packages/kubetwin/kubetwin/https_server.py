@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import sys
 import tempfile
-import threading
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from kubetwin.background import Worker, report
 from kubetwin.certificates import Certificate
 
 LOOPBACK = "127.0.0.1"
@@ -44,7 +45,7 @@ class HttpsServer(ThreadingHTTPServer):
             self._tls.load_verify_locations(cadata=client_authority_pem)
             self._tls.verify_mode = ssl.CERT_OPTIONAL
         self.port: int = self.server_address[1]
-        self._thread = threading.Thread(target=self.serve_forever, name=name, daemon=True)
+        self._thread = Worker(self.serve_forever, name=name)
 
     def use(self, certificate: Certificate) -> None:
         """Show another certificate from the next connection on."""
@@ -66,7 +67,10 @@ class HttpsServer(ThreadingHTTPServer):
             super().finish_request(secured, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report no error of a client that disconnected."""
+        """Report an error, but none of the connection: a client may leave at any time."""
+        error = sys.exc_info()[1]
+        if error is not None and not isinstance(error, OSError):
+            report(f"answers of {self._thread.name}", error)
 
 
 class QuietHandler(BaseHTTPRequestHandler):

@@ -20,6 +20,7 @@ from kubetwin.api.logs import LogProxy
 from kubetwin.api.streams import StreamProxy
 from kubetwin.api.subresources import Subresources
 from kubetwin.authentication import Authenticator, StaticTokenAuthenticator, identify_with
+from kubetwin.background import Worker, report
 from kubetwin.certificates import Certificate, create_authority, issue_certificate
 from kubetwin.controllers import start_controllers
 from kubetwin.controllers.namespaces import bootstrap
@@ -92,7 +93,7 @@ class ApiServer:
         port = self._socket.getsockname()[1]
         self.endpoint = f"https://{self._host}:{port}"
         self._folder = tempfile.TemporaryDirectory(prefix="kubetwin-api-")
-        self._thread = threading.Thread(target=self._run, name="kubernetes-api", daemon=True)
+        self._thread = Worker(self._run, name="kubernetes-api")
         self._thread.start()
         if not self._ready.wait(START_SECONDS) or self._failure is not None:
             raise RuntimeError("the Kubernetes API server did not start") from self._failure
@@ -130,6 +131,8 @@ class ApiServer:
             asyncio.run(self._serve())
         except BaseException as failure:  # noqa: BLE001 (handed to the thread that waits in start)
             self._failure = failure
+            if self._ready.is_set():  # nobody waits in start any more
+                report("the Kubernetes API server, which has stopped", failure)
             self._ready.set()
 
     async def _serve(self) -> None:

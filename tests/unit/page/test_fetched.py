@@ -108,6 +108,20 @@ def test_a_log_that_cannot_be_fetched_says_why_and_is_tried_again_later(
     assert len(place.asked) == 2
 
 
+def test_a_log_that_meets_an_unexpected_exception_says_so(closing: list[FetchedLogs]) -> None:
+    def broken(_request: LogRequest) -> Iterator[str]:
+        yield "one"
+        raise KeyError("logs")
+
+    logs = FetchedLogs(Place(broken), "a-1")
+    closing.append(logs)
+    log = whole(logs, "p")
+    while not log.note:  # the note follows the end
+        log = logs.open("p", follow=False)
+    assert log.note == "The log could not be fetched: unexpected KeyError: 'logs'."
+    assert log.path.read_text() == "one\n"
+
+
 def test_of_a_very_long_log_the_beginning_is_fetched(
     closing: list[FetchedLogs], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,34 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from local.aws.schedules import Clock, Schedules, filled, next_time
+import local.aws.schedules
+from local.aws.schedules import Clock, Schedules, filled
 from local.aws.targets import Target
 
 TUESDAY = datetime(2026, 10, 20, 12, 0, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("expression", "due"),
-    [
-        ("rate(5 minutes)", "2026-10-20T12:05"),
-        ("rate(1 hour)", "2026-10-20T13:00"),
-        ("at(2026-10-20T15:00:00)", "2026-10-20T13:00"),
-        ("cron(0 2 ? * SAT *)", "2026-10-24T00:00"),
-        ("cron(0 2 ? * 7 *)", "2026-10-24T00:00"),  # AWS counts from Sunday = 1
-        ("cron(0 2 ? * 2-6 *)", "2026-10-21T00:00"),
-        ("cron(0 2 ? * 2#1 *)", "2026-11-02T01:00"),  # summer time has ended
-        ("cron(0 2 ? * 6L *)", "2026-10-30T01:00"),
-        ("cron(0/15 * * * ? *)", "2026-10-20T12:15"),
-        ("cron(0 2 L * ? *)", "2026-10-31T01:00"),
-        ("cron(0 9 1 1 ? 2028)", "2028-01-01T08:00"),
-    ],
-)
-def test_an_expression_comes_due_by_the_clock_of_its_time_zone(expression: str, due: str) -> None:
-    assert next_time(expression, "Europe/Berlin", after=TUESDAY) == datetime.fromisoformat(due).replace(tzinfo=UTC)
-
-
-def test_a_moment_that_has_passed_never_comes_again() -> None:
-    assert next_time("at(2026-10-20T14:00:00)", "Europe/Berlin", after=TUESDAY) is None
 
 
 def test_the_input_says_when_it_was_due_in_utc() -> None:
@@ -103,3 +80,29 @@ def test_no_schedule_fires_more_often_than_one_machine_can_handle(deliveries: De
     deliveries.futures[0].set_result(None)
     assert polled(schedules, deliveries, later=timedelta(minutes=40)) == 1
     assert polled(schedules, deliveries, later=timedelta(minutes=11)) == 2
+
+
+def test_a_schedule_that_cannot_be_read_is_reported_once_and_the_others_fire(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (good,) = local.aws.schedules._schedules()
+    bad = SimpleNamespace(**{**vars(good), "arn": "arn:bad", "schedule_expression": "rate(10 minutess)"})
+    monkeypatch.setattr("local.aws.schedules._schedules", lambda: [bad, good])
+    schedules = Schedules(deliveries, time_scale=1)  # type: ignore[arg-type]
+    schedules.poll()
+    assert [polled(schedules, deliveries, later=timedelta(minutes=6)) for _ in range(2)] == [1, 1]
+    assert [record.getMessage() for record in caplog.records] == [
+        "unexpected error in schedule arn:bad: InvalidScheduleExpression: 'rate(10 minutess)' is no rate: write "
+        "rate(<positive number> <minutes, hours or days>), such as rate(7 days)"
+    ]
+
+
+def test_a_schedule_without_a_target_fires_nothing_and_the_others_fire(
+    deliveries: Deliveries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (good,) = local.aws.schedules._schedules()
+    bad = SimpleNamespace(**{**vars(good), "arn": "arn:no-target", "target": {}})
+    monkeypatch.setattr("local.aws.schedules._schedules", lambda: [bad, good])
+    schedules = Schedules(deliveries, time_scale=1)  # type: ignore[arg-type]
+    schedules.poll()
+    assert polled(schedules, deliveries, later=timedelta(minutes=6)) == 1

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
+from trainflow.background import Worker, described
 from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import TrainflowError
@@ -118,7 +119,7 @@ class LogFollower:
         self._last_lines: deque[str] = deque(maxlen=NUM_KEPT_LINES)
         self._stream: LineStream | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"log-{pod}", daemon=True)
+        self._thread = Worker(self._run, name=f"log-{pod}", on_error=self._note_error)
         self.trouble: str | None = None
         """Why the log could not be written; None if it could."""
 
@@ -148,6 +149,9 @@ class LogFollower:
                 self._follow(file)
         except OSError as unwritable:
             self.trouble = f"The log '{self._path}' cannot be written: {unwritable.strerror}."
+
+    def _note_error(self, error: BaseException) -> None:
+        self.trouble = f"The log '{self._path}' is incomplete ({described(error)})."
 
     def _follow(self, file: BinaryIO) -> None:
         idle = 0

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainflow.background import Worker, described
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import NUM_LAST_LINES, LogFollower
@@ -101,7 +102,9 @@ class RunObserver:
         self._not_compared: str | None = None
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._poller = threading.Thread(target=self._poll, name="executions", daemon=True)
+        self._unexpected: str | None = None
+        """Why the last poll of the executions failed, if that was unexpected."""
+        self._poller = Worker(self._poll, name="executions", on_error=self._note_error)
 
     def start(self) -> None:
         """Begins to observe.
@@ -199,8 +202,15 @@ class RunObserver:
 
     def _poll(self) -> None:
         while not self._stopping.is_set():
-            self._read_executions()
+            try:
+                self._read_executions()
+                self._unexpected = None
+            except Exception as error:  # noqa: BLE001 (shown as trouble; the next poll may be read)
+                self._note_error(error)
             self._stopping.wait(self._poll_seconds)
+
+    def _note_error(self, error: BaseException) -> None:
+        self._unexpected = f"The executions cannot be read ({described(error)})."
 
     def _read_executions(self) -> None:
         if self._executions.read():
@@ -222,7 +232,12 @@ class RunObserver:
         return self._spec() if is_known else None
 
     def _trouble(self) -> str | None:
-        troubles = (self._executions.trouble, self._watcher.trouble, *(log.trouble for log in self._logs()))
+        troubles = (
+            self._unexpected,
+            self._executions.trouble,
+            self._watcher.trouble,
+            *(log.trouble for log in self._logs()),
+        )
         return next((trouble for trouble in troubles if trouble), None)
 
     def _logs(self) -> list[LogFollower]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.background import Worker, described
 from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import ClusterUnavailable, TrainflowError
 from trainflow.kubernetes.faults import Expired, refusal
@@ -36,7 +37,7 @@ class PodWatcher:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._stream: LineStream | None = None
-        self._thread = threading.Thread(target=self._run, name="pod-watch", daemon=True)
+        self._thread = Worker(self._run, name="pod-watch", on_error=self._note_error)
         self.trouble: str | None = None
         """Why the cluster cannot be asked at the moment."""
 
@@ -79,6 +80,14 @@ class PodWatcher:
                     self.trouble = str(broken)
                     self._stopping.wait(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                     failures += 1
+            except Exception as error:  # noqa: BLE001 (shown as trouble; the next answer may be read)
+                version = None
+                self._note_error(error)
+                self._stopping.wait(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                failures += 1
+
+    def _note_error(self, error: BaseException) -> None:
+        self.trouble = f"The pods cannot be read ({described(error)})."
 
     def _list(self) -> str:
         answer = self._source.list_pods(self._selector)

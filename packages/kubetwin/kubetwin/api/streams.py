@@ -28,6 +28,7 @@ from kubetwin.api.call import Call
 from kubetwin.api.containers import container_of
 from kubetwin.api.logs import CONNECT_SECONDS, Kubelet
 from kubetwin.api.requests import parse_boolean
+from kubetwin.background import report
 from kubetwin.model.errors import ApiError, bad_request, internal_error
 from kubetwin.state.cluster import Cluster
 
@@ -188,4 +189,6 @@ async def _first_of(*directions: Coroutine[None, None, None]) -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Exception):
+            report("stream of a pod", ended)

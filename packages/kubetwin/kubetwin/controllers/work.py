@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from kubetwin.background import report
 from kubetwin.model.errors import ApiError
 
 Key = TypeVar("Key", bound=Hashable)
@@ -17,7 +18,7 @@ class WorkQueue(Generic[Key]):
     """Calls `reconcile` once for each key that was added, however often, in the order of the first addition.
 
     One key is handled in each turn of the event loop, so that requests are answered in between. A refused write
-    (`ApiError`) is tried again after a second.
+    (`ApiError`) and an unexpected exception are tried again after a second; the second is reported.
     """
 
     def __init__(self, reconcile: Callable[[Key], None]) -> None:
@@ -56,4 +57,7 @@ class WorkQueue(Generic[Key]):
         try:
             self._reconcile(key)
         except ApiError:
+            self.add_after(key, RETRY_SECONDS)
+        except Exception as error:  # noqa: BLE001 (reported; the object may be readable after its next change)
+            report(f"controller {getattr(self._reconcile, '__qualname__', 'of the cluster')}", error)
             self.add_after(key, RETRY_SECONDS)

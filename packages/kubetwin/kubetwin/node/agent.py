@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
+from kubetwin.background import Worker, report, submit, surviving
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container_slot import NodeTools
@@ -72,7 +73,7 @@ class ProcessNode:
         self._stopping = threading.Event()
         self._boot_id = str(uuid.uuid4())
         self._ready_since = datetime.now(UTC)
-        self._heartbeat = threading.Thread(target=self._beat, name="node-heartbeat", daemon=True)
+        self._heartbeat = Worker(self._beat, name="node-heartbeat")
 
     def start(self) -> None:
         """Register the node and run its pods. Returns when the node is Ready.
@@ -136,7 +137,7 @@ class ProcessNode:
         for worker in gone:
             worker.remove()
         for pod in pods:
-            self.pod_changed(pod)
+            surviving(self.pod_changed, pod, name="a change of a pod")
 
     def pod_changed(self, pod: dict[str, Any]) -> None:
         """Start a worker for a new pod; pass the change of a known pod to its worker."""
@@ -153,7 +154,7 @@ class ProcessNode:
                 worker.start()
                 return
         if over and pod["metadata"].get("deletionTimestamp"):
-            self._cleaner.submit(self._remove_pod, pod)
+            submit(self._cleaner, self._remove_pod, pod, name="removal of pods")
 
     def pod_deleted(self, pod: dict[str, Any]) -> None:
         """Kill the remaining processes of a pod whose object was deleted."""
@@ -181,7 +182,7 @@ class ProcessNode:
             return
         # A deletion that reached the worker too late is completed here.
         if pod["metadata"].get("deletionTimestamp") and not self._stopping.is_set():
-            self._cleaner.submit(self._remove_pod, pod)
+            submit(self._cleaner, self._remove_pod, pod, name="removal of pods")
 
     def _remove_pod(self, pod: dict[str, Any]) -> None:
         """Delete the object of a pod that has ended, and its folder."""
@@ -215,6 +216,8 @@ class ProcessNode:
                 heard = now
             except (RequestRefused, ApiUnreachable) as error:
                 _LOG.info("heartbeat of node %s is missed: %s", self.spec.name, error)
+            except Exception as error:  # noqa: BLE001 (reported; a node without a heartbeat would count as lost)
+                report(f"heartbeat of node {self.spec.name}", error)
 
     def _renew_lease(self) -> None:
         """Renew the lease, unless the server has no leases."""

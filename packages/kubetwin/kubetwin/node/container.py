@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kubetwin.background import Worker, surviving
 from kubetwin.node.log_writer import ContainerLog
 from kubetwin.node.supervised import Streams, Supervised
 
@@ -70,9 +70,9 @@ class ContainerProcess:
         finally:
             os.close(theirs)
         self.pid = self._process.pid
-        self._pump = threading.Thread(target=self._copy_output, args=(output,), name="node-output", daemon=True)
+        self._pump = Worker(self._copy_output, output, name="node-output")
         self._pump.start()
-        threading.Thread(target=self._await_exit, name="node-wait", daemon=True).start()
+        Worker(self._await_exit, name="node-wait").start()
 
     @property
     def supervisor_pid(self) -> int:
@@ -101,7 +101,7 @@ class ContainerProcess:
     def _await_exit(self) -> None:
         code = self._process.wait()
         self._pump.join(_LAST_OUTPUT_SECONDS)
-        self.log.close()
+        surviving(self.log.close, name="end of a container's log")  # the pod waits for what follows
         reason = self._kill_reason or ("Completed" if code == 0 else "Error")
         self._on_exit(Exit(code=code, reason=reason, finished_at=datetime.now(UTC)))
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kubetwin.background import Worker, later
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.cluster_reader import ClusterReader
@@ -200,8 +201,7 @@ class ContainerSlot:
 
     def _ask_to_end(self, process: ContainerProcess) -> None:
         if hook := self._hook("preStop"):
-            arguments = (hook, process)
-            threading.Thread(target=self._stop_after, args=arguments, name="node-hook", daemon=True).start()
+            Worker(self._stop_after, hook, process, name="node-hook", on_error=lambda _: process.terminate()).start()
         else:
             process.terminate()
 
@@ -232,9 +232,7 @@ class ContainerSlot:
     def _end(self, process: ContainerProcess) -> None:
         """Ask a run to end, and kill it after the pod's grace period."""
         self._ask_to_end(process)
-        limit = threading.Timer(_hook_seconds(self._pod), process.kill)
-        limit.daemon = True
-        limit.start()
+        later(_hook_seconds(self._pod), process.kill, name="grace period of a container").start()
 
     def _start_probes(self, launch: Launch, process: ContainerProcess) -> None:
         def failed(kind: str, text: str) -> None:
@@ -286,8 +284,9 @@ class ContainerSlot:
         self._event("Created", f"Created container: {self.status.name}")
         self._event("Started", f"Started container {self.status.name}")
         if hook := self._hook("postStart"):
-            arguments = (hook, launch, process)
-            threading.Thread(target=self._begin_with, args=arguments, name="node-hook", daemon=True).start()
+            Worker(
+                self._begin_with, hook, launch, process, name="node-hook", on_error=lambda _: self._end(process)
+            ).start()
         with contextlib.suppress(OSError):
             (self._folder / f"{self.status.name}.pid").write_text(f"{process.pid}{os.linesep}")
 

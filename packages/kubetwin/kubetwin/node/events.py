@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import threading
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from kubetwin.background import Worker, surviving
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 
@@ -25,7 +25,7 @@ class EventRecorder:
         self._node_name = node_name
         self._queue: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._sent: dict[tuple[str, ...], tuple[str, int]] = {}
-        self._thread = threading.Thread(target=self._run, name="node-events", daemon=True)
+        self._thread = Worker(self._run, name="node-events")
 
     def start(self) -> None:
         """Begin to send."""
@@ -49,8 +49,11 @@ class EventRecorder:
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
-            with contextlib.suppress(RequestRefused, ApiUnreachable):
-                self._send(event)
+            surviving(self._send_or_drop, event, name="events of pods")
+
+    def _send_or_drop(self, event: dict[str, Any]) -> None:
+        with contextlib.suppress(RequestRefused, ApiUnreachable):
+            self._send(event)
 
     def _send(self, event: dict[str, Any]) -> None:
         """Create an event, or count it up if the same was sent before (client-go: EventCorrelator)."""

@@ -10,11 +10,11 @@ import json
 import os
 import re
 import struct
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubetwin.background import Worker
 from kubetwin.node.launching import Launch
 from kubetwin.node.log_reader import LogOptions, read_log
 from kubetwin.node.log_writer import ContainerLog
@@ -117,7 +117,7 @@ def attach(websocket: WebSocket, log: ContainerLog) -> None:
     channels = Channels(websocket)
     read, write = os.pipe()
     channels.show(read, _STDOUT)
-    threading.Thread(target=_follow, args=(log, write), name="node-attach", daemon=True).start()
+    Worker(_follow, log, write, name="node-attach").start()
     try:
         channels.multiplexer.run(until_sources_end=True)
     finally:

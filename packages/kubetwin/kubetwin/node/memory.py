@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import psutil
 
+from kubetwin.background import Worker, surviving
+
 _INTERVAL_SECONDS = 0.5
 """Poll interval: short compared with the time to fill gigabytes, long compared with the 2 ms of a poll."""
 
@@ -18,7 +20,7 @@ class MemoryWatch:
         self._watched: dict[int, tuple[int, Callable[[], None]]] = {}
         self._changed = threading.Condition()
         self._stopped = False
-        self._thread = threading.Thread(target=self._run, name="node-memory", daemon=True)
+        self._thread = Worker(self._run, name="node-memory")
 
     def start(self) -> None:
         """Start polling."""
@@ -49,9 +51,12 @@ class MemoryWatch:
                     return
                 watched = dict(self._watched)
             for pid, (limit_bytes, on_excess) in watched.items():
-                if uses_more_than(pid, limit_bytes):
-                    self.remove(pid)
-                    on_excess()
+                surviving(self._check, pid, limit_bytes, on_excess, name="memory limits")
+
+    def _check(self, pid: int, limit_bytes: int, on_excess: Callable[[], None]) -> None:
+        if uses_more_than(pid, limit_bytes):
+            self.remove(pid)
+            on_excess()
 
 
 def uses_more_than(pid: int, limit_bytes: int) -> bool:

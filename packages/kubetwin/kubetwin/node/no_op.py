@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from kubetwin.background import Worker, submit, surviving
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.kubelet_server import KubeletServer
@@ -105,10 +106,10 @@ class NoOpNodes:
         self._ends: queue.PriorityQueue[tuple[float, str]] = queue.PriorityQueue()
         self._stopping = threading.Event()
         self._renewed_at: dict[str, datetime] = {}
-        self._threads = [threading.Thread(target=self._end_in_time, name="no-op-ends", daemon=True)]
+        self._threads = [Worker(self._end_in_time, name="no-op-ends")]
         for number in range(_HEARTS):
             names = list(self._specs)[number::_HEARTS]
-            self._threads.append(threading.Thread(target=self._beat, args=(names,), name="no-op-heart", daemon=True))
+            self._threads.append(Worker(self._beat, names, name="no-op-heart"))
 
     def start(self) -> None:
         """Register the nodes and take their pods. Returns when all are Ready.
@@ -139,7 +140,7 @@ class NoOpNodes:
     def pods_listed(self, pods: list[dict[str, Any]]) -> None:
         """Start the pods that are in the list."""
         for pod in pods:
-            self.pod_changed(pod)
+            surviving(self.pod_changed, pod, name="a change of a pod")
 
     def pod_changed(self, pod: dict[str, Any]) -> None:
         """Start a pod that is new on one of the nodes, and complete the deletion of one that is being deleted."""
@@ -243,7 +244,7 @@ class NoOpNodes:
         while names and not self._stopping.is_set():
             began = time.monotonic()
             for place, name in enumerate(names):
-                self._renew(name)
+                surviving(self._renew, name, name="heartbeats of nodes")
                 due = began + _HEARTBEAT_SECONDS * (place + 1) / len(names)
                 if self._stopping.wait(max(0.0, due - time.monotonic())):
                     return
@@ -265,7 +266,7 @@ class NoOpNodes:
 
     def _submit(self, work: Any, *arguments: Any) -> None:
         if not self._stopping.is_set():
-            self._pool.submit(self._carry_out, work, *arguments)
+            submit(self._pool, self._carry_out, work, *arguments, name="pods without a program")
 
     def _carry_out(self, work: Any, *arguments: Any) -> None:
         try:

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any, Protocol
 
+from kubetwin.background import Worker, report, surviving
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused, Watch
 
 _LOG = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class PodWatch:
         self._stopping = threading.Event()
         self._watch: Watch | None = None
         self._delay = _FIRST_DELAY_SECONDS
-        self._thread = threading.Thread(target=self._run, name="node-watch", daemon=True)
+        self._thread = Worker(self._run, name="node-watch")
 
     def start(self) -> None:
         """Begin to watch."""
@@ -87,6 +88,9 @@ class PodWatch:
                 lost = True
                 _LOG.info("watch of %s is interrupted: %s", self._selector, error)
                 self._wait()
+            except Exception as error:  # noqa: BLE001 (reported; without the watch no pod would start or end any more)
+                report(f"watch of pods {self._selector}", error)
+                self._wait()
 
     def _list(self) -> str:
         listing = self._api.get(_PODS, fieldSelector=self._selector)
@@ -108,7 +112,7 @@ class PodWatch:
                 raise _ListAgain
             pod = event["object"]
             version = pod["metadata"]["resourceVersion"]
-            self._tell(event["type"], pod)
+            surviving(self._tell, event["type"], pod, name="a change of a pod")
         if time.monotonic() - began < _SHORT_WATCH_SECONDS:
             self._wait()
         return version

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kubetwin.background import Worker, surviving
 from kubetwin.client import ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.container import Exit
@@ -75,7 +76,7 @@ class PodWorker:
         self._tools = tools
         self._on_finished = on_finished
         self._inbox: queue.SimpleQueue[_Message] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"pod-{pod['metadata']['name']}", daemon=True)
+        self._thread = Worker(self._run, name=f"pod-{pod['metadata']['name']}", on_error=self._fail)
         status, spec = pod.get("status") or {}, pod["spec"]
         self._policy: str = spec.get("restartPolicy") or "Always"
         self._started_at = times.parse(status["startTime"]) if status.get("startTime") else datetime.now(UTC)
@@ -135,8 +136,18 @@ class PodWorker:
                 self._receive()
         finally:
             for slot in self._all_slots():
-                slot.kill()
+                surviving(slot.kill, name="the end of a pod")
             self._on_finished(self)
+
+    def _fail(self, error: BaseException) -> None:
+        """Report the pod as failed: nobody runs it any more, and whoever waits for it must not wait for ever."""
+        status = {
+            "phase": "Failed",
+            "reason": "UnexpectedError",
+            "message": f"The node met an unexpected error: {type(error).__name__}: {error}",
+        }
+        with contextlib.suppress(RequestRefused, ApiUnreachable):
+            self._tools.api.patch(self._path("/status"), {"metadata": {"uid": self.uid}, "status": status})
 
     def _receive(self) -> None:
         """Wait for a message or the next appointed time; take all the messages there are."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kubetwin.background import Worker, later, report
 from kubetwin.node.launching import Launch
 from kubetwin.node.rewriting import LOOPBACK
 from kubetwin.node.supervised import CannotStart, Streams, Supervised
@@ -56,7 +57,7 @@ def _execute(command: list[str], launch: Launch, timeout_seconds: float) -> None
         raise ActionFailed(str(error)) from error
     finally:
         os.close(write)
-    limit = threading.Timer(timeout_seconds, process.kill)
+    limit = later(timeout_seconds, process.kill, name="time limit of a probe")
     limit.start()
     with os.fdopen(read, "rb") as output:
         shown = output.read(_OUTPUT_BYTES)
@@ -148,7 +149,7 @@ class Prober:
     def start(self) -> None:
         """Begin to probe."""
         if self._probes:
-            threading.Thread(target=self._run, name="node-prober", daemon=True).start()
+            Worker(self._run, name="node-prober").start()
 
     def stop(self) -> None:
         """The run has ended."""
@@ -162,8 +163,7 @@ class Prober:
             self._on_change()
         for kind in ("liveness", "readiness"):
             if kind in self._probes:
-                arguments = {"kind": kind}
-                threading.Thread(target=self._lasts, kwargs=arguments, name=f"node-{kind}", daemon=True).start()
+                Worker(self._lasts, kind, name=f"node-{kind}").start()
 
     def _lasts(self, kind: str, *, until_success: bool = False) -> bool:
         """Probe over and over; with `until_success`, return whether it has succeeded."""
@@ -192,6 +192,9 @@ class Prober:
         except ActionFailed as error:
             if not self._stopping.is_set():
                 self._on_failure(kind, str(error))
+            return False
+        except Exception as error:  # noqa: BLE001 (reported; a probe that breaks has not succeeded)
+            report(f"{kind} probe", error)
             return False
         return True
 

@@ -15,6 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
+from kubetwin.node import pod_worker
+from kubetwin.node.agent import ProcessNode
+from kubetwin.node.launching import RuntimeSettings
+from kubetwin.node.registration import NodeSpec
+from kubetwin.node.shape import this_machine
 from kubetwin_testing.cluster import LEAKED, WAIT_SECONDS, Cluster, command, eventually
 
 
@@ -457,3 +462,30 @@ def test_a_malformed_line_of_variables_is_named_and_not_shown(tmp_path: Path) ->
     (tmp_path / "variables").write_text("KEY=value\na-secret\n")
     message = fails("--env-file", str(tmp_path / "variables"))
     assert ("line 2 has to be KEY=VALUE" in message, "a-secret" in message) == (True, False)
+
+
+def test_a_pod_whose_worker_breaks_fails_with_the_error_and_the_others_run(
+    served: tuple[Path, Path], cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = pod_worker.prepare_volumes
+
+    def break_one(pod: dict[str, Any], *arguments: Any) -> dict[str, Path]:
+        if pod["metadata"]["name"] == "broken":
+            raise KeyError("volumes")
+        return prepare(pod, *arguments)
+
+    monkeypatch.setattr(pod_worker, "prepare_volumes", break_one)
+    spec = NodeSpec(name="fragile", shape=this_machine())
+    node = ProcessNode(cluster.api, spec, RuntimeSettings(pods_dir=tmp_path, allocatable=spec.shape.allocatable))
+    node.start()
+    try:
+        cluster.run("broken", "echo never", nodeName="fragile")
+        cluster.run("whole", "echo hello", nodeName="fragile")
+        status = cluster.phase("broken", "Failed")
+        assert (status["reason"], status["message"]) == (
+            "UnexpectedError",
+            "The node met an unexpected error: KeyError: 'volumes'",
+        )
+        assert cluster.end_of("whole")["exitCode"] == 0
+    finally:
+        node.stop()

@@ -143,6 +143,17 @@ def test_a_disk_that_refuses_to_keep_the_files_is_named_with_its_error(
     assert not completed_files(data).take("a", 3), "what did not reach the disk is not complete"
 
 
+def test_an_unexpected_exception_of_the_thread_that_writes_the_record_is_raised_at_the_end(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_folder: Path) -> None:
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"), completed_files(data) as completed:
+        monkeypatch.setattr("trainer.staging.completed_files._force_to_disk", broken)
+        completed.add(Entry("a", 3, None))
+
+
 def test_where_no_single_file_system_can_be_forced_to_the_disk_all_are(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

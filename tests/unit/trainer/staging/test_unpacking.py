@@ -12,7 +12,7 @@ import random
 import resource
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -106,6 +106,32 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, kind: bytes, target
 def test_devices_and_pipes_are_refused(tmp_path: Path, kind: bytes) -> None:
     with pytest.raises(DatasetInvalid, match="is a device or pipe"):
         unpack(archive_with(link(kind, "")), tmp_path)
+
+
+@pytest.mark.parametrize("num_members", [1, 3, 40])
+@pytest.mark.parametrize("mtime", ["nan", "inf", "-inf", "NaN"])
+def test_a_time_that_is_not_a_number_is_refused_with_the_member_as_gnu_tar_does(
+    tmp_path: Path, num_members: int, mtime: str
+) -> None:
+    with pytest.raises(DatasetInvalid, match=r"The member 'corpus/0' .* has the modification time -?(nan|inf), which"):
+        unpack(archive_of_times([mtime] * num_members), tmp_path)
+
+
+def test_a_time_that_no_file_system_can_hold_is_left_out(tmp_path: Path) -> None:
+    unpack(archive_of_times(["1e300", "-1e300", "1700000000.5"]), tmp_path)
+    assert [(tmp_path / f"corpus/{number}").read_bytes() for number in range(3)] == [b"x"] * 3
+    assert (tmp_path / "corpus/2").stat().st_mtime == 1700000000.5
+
+
+def archive_of_times(times: Sequence[str]) -> bytes:
+    """An archive of small files whose extended headers have these modification times."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as made:
+        for number, time in enumerate(times):
+            member = tarfile.TarInfo(f"corpus/{number}")
+            member.size, member.pax_headers = 1, {"mtime": time}
+            made.addfile(member, io.BytesIO(b"x"))
+    return buffer.getvalue()
 
 
 def test_a_symbolic_link_is_meant_from_its_own_folder_and_a_hard_link_from_the_archives(tmp_path: Path) -> None:

@@ -139,6 +139,45 @@ def test_a_full_disk_is_named_and_nothing_counts_as_complete(
         assert completed.num_files == 0
 
 
+@pytest.mark.parametrize("num_files", [1, 3, 40, 200])
+@pytest.mark.parametrize("size", [10, SMALL_BYTES + 1], ids=["small", "large"])
+@pytest.mark.parametrize("error", [MemoryError("no room"), ValueError("not a time"), SystemExit(1)], ids=repr)
+def test_an_unexpected_exception_of_a_thread_fails_the_data_set_and_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_files: int, size: int, error: BaseException
+) -> None:
+    def broken(*_arguments: object) -> int:
+        raise error
+
+    def write_all() -> None:
+        with Writer(tmp_path / "data", completed=completed) as made:
+            for number in range(num_files):
+                write(made, f"{number}", NOISE[:size])
+            made.drain()
+
+    monkeypatch.setattr(writer.os, "fchmod", broken)
+    with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed, ThreadPoolExecutor(1) as pool:
+        with pytest.raises(StorageFailed, match=rf"could not be written \({type(error).__name__}: "):
+            pool.submit(write_all).result(60)
+        assert completed.num_files == 0
+
+
+def test_one_unexpected_exception_among_many_files_is_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, calls = os.pwrite, []
+
+    def broken_once(descriptor: int, data: memoryview, offset: int) -> int:
+        calls.append(offset)
+        if len(calls) == 3:
+            raise MemoryError
+        return pwrite(descriptor, data, offset)
+
+    monkeypatch.setattr(writer.os, "pwrite", broken_once)
+    with pytest.raises(StorageFailed, match="MemoryError"), writing(tmp_path / "data") as made:
+        for name in "abcde":
+            write(made, name, NOISE[:100])
+
+
 def test_large_files_share_a_few_buffers_that_are_used_again(tmp_path: Path) -> None:
     """A disk that is slower than the network makes the network wait, and fills no memory."""
     with writing(tmp_path) as made, ThreadPoolExecutor(1) as others:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from kubetwin.client import RequestRefused
 from kubetwin.node.events import EventRecorder
 
@@ -46,3 +47,14 @@ def test_an_event_whose_time_to_live_is_over_is_made_again() -> None:
             super().patch(path, body)
 
     assert recorded(Forgetful(), "a", "a") == [("a", 1)]
+
+
+def test_an_event_that_cannot_be_sent_is_reported_and_the_next_one_is_sent(caplog: pytest.LogCaptureFixture) -> None:
+    class Picky(Api):
+        def create(self, path: str, body: Mapping[str, Any]) -> None:
+            if body["message"] == "bad":
+                raise TypeError("not JSON")
+            super().create(path, body)
+
+    assert recorded(Picky(), "bad", "good") == [("good", 1)]
+    assert caplog.messages == ["unexpected error in events of pods: TypeError: not JSON"]

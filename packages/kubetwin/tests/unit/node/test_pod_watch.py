@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
+import pytest
 from kubetwin.client import ApiClient, ApiUnreachable
 from kubetwin.node.pod_watch import PodWatch
 
@@ -67,9 +68,11 @@ class RecordingObserver:
         self.seen.append("reconnected")
 
 
-def play(*script: dict[str, Any] | FakeWatch | Exception) -> tuple[list[str], list[str]]:
+def play(
+    *script: dict[str, Any] | FakeWatch | Exception, observer: RecordingObserver | None = None
+) -> tuple[list[str], list[str]]:
     """The requests, and the calls of the observer, while the script lasted."""
-    api, observer = FakeApi(*script), RecordingObserver()
+    api, observer = FakeApi(*script), observer or RecordingObserver()
     watch = PodWatch(cast(ApiClient, api), "node-a", observer)
     watch.start()
     assert api.played.wait(30)
@@ -99,3 +102,27 @@ def test_the_node_registers_again_before_the_list_when_a_server_returns() -> Non
     requests, seen = play(LIST, ApiUnreachable("away"), ApiUnreachable("still"), LIST)
     assert requests == ["list", "watch 10", "list", "list"]
     assert seen[:4] == ["listed a", "reconnected", "reconnected", "listed a"]
+
+
+class PickyObserver(RecordingObserver):
+    """An observer that cannot read some pods."""
+
+    def pod_changed(self, pod: dict[str, Any]) -> None:
+        if pod["metadata"]["name"] == "bad":
+            raise KeyError("spec")
+        super().pod_changed(pod)
+
+
+def test_a_pod_that_cannot_be_read_is_reported_and_those_behind_it_are_seen(caplog: pytest.LogCaptureFixture) -> None:
+    events = FakeWatch([event("ADDED", "bad", 11), event("ADDED", "good", 12)])
+    requests, seen = play(LIST, events, observer=PickyObserver())
+    assert requests == ["list", "watch 10"]
+    assert seen[:2] == ["listed a", "changed good"]
+    assert "unexpected error in a change of a pod: KeyError: 'spec'" in caplog.messages
+
+
+def test_a_watch_goes_on_after_an_unexpected_exception(caplog: pytest.LogCaptureFixture) -> None:
+    requests, seen = play(ValueError("not JSON"), LIST, FakeWatch([event("ADDED", "b", 11)]))
+    assert requests == ["list", "list", "watch 10"]
+    assert seen[:2] == ["listed a", "changed b"]
+    assert any("ValueError: not JSON" in message for message in caplog.messages)
