@@ -80,7 +80,7 @@ def find(pattern: str, folder: Path) -> list[Found]:
     words = {STEP: r"(?P<step>\d+)", "*": "[^/]*"}
     expression = re.compile("".join(words.get(part) or re.escape(part) for part in re.split(r"(\{step\}|\*)", pattern)))
     found = []
-    for path in folder.glob(pattern.replace(STEP, "*")):
+    for path in folder.glob(re.sub(r"([\[?])", r"[\1]", pattern.replace(STEP, "*"))):
         match = expression.fullmatch(path.relative_to(folder).as_posix())
         if match is not None:
             found.append(Found(path, int(match["step"]) if STEP in pattern else None))

@@ -100,6 +100,13 @@ def test_a_pattern_finds_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     ]
 
 
+def test_brackets_and_question_marks_of_a_pattern_stand_for_themselves(tmp_path: Path) -> None:
+    (tmp_path / "run[1]").mkdir()
+    for name in ("run[1]/ckpt-3?.pt", "run[1]/ckpt-3x.pt"):
+        (tmp_path / name).touch()
+    assert [each.path.name for each in find("run[1]/ckpt-{step}?.pt", tmp_path)] == ["ckpt-3?.pt"]
+
+
 def test_without_a_number_the_newest_file_is_the_newest(tmp_path: Path) -> None:
     for age, name in enumerate(("b.ckpt", "a.ckpt", "c.ckpt")):
         (tmp_path / name).touch()
