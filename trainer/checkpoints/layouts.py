@@ -33,6 +33,9 @@ WEIGHTS = re.compile(
 )
 """Names of weights as `save_pretrained`, the Trainer and accelerate give them, which write them first."""
 
+CONFIGURATIONS = {"config.json", "adapter_config.json"}
+"""Files that `save_pretrained` writes before or after the weights, depending on the version."""
+
 BEFORE_THE_LAST = re.compile(
     r".*\.(index\.json|txt|py|md|jinja|model)|(adapter_|generation_)?config\.json"
     r"|(tokenizer|vocab|added_tokens|special_tokens_map|\w*processor_config|\w*tokenizer_config)\.json"
@@ -88,8 +91,8 @@ def lacks_its_last_file(path: Path) -> bool:
         return False
     if TRAINER_ARGUMENTS in names or _is_orbax_without_mark(path, names):
         return True
-    has_weights = any(map(WEIGHTS.fullmatch, names))
-    return has_weights and all(WEIGHTS.fullmatch(name) or BEFORE_THE_LAST.fullmatch(name) for name in names)
+    begins = bool(names & CONFIGURATIONS) or any(map(WEIGHTS.fullmatch, names))
+    return begins and all(WEIGHTS.fullmatch(name) or BEFORE_THE_LAST.fullmatch(name) for name in names)
 
 
 def _is_orbax_without_mark(path: Path, names: set[str]) -> bool:

@@ -39,8 +39,8 @@ BYTES_BY_STORAGE = {
 MAX_OPERATIONS = 20_000_000
 """Operations of a pickle that are read, about 20 seconds; the end of a longer one is not looked for."""
 
-TRUNCATED = (EOFError, pickle.UnpicklingError)
-"""Errors of the standard library for a pickle that ends too early."""
+TRUNCATED = ("truncated", "exhausted", "\\x00")
+"""Words in the standard library's errors for a pickle that ends too early, or goes on with zeros."""
 
 
 class Inert:
@@ -79,9 +79,9 @@ class InertUnpickler(pickle.Unpickler):
         return dict if name == "OrderedDict" else type(name, (Inert,), {"__module__": module})
 
     def persistent_load(self, pid: Any) -> Any:
-        """Note the identity of an outside object."""
+        """Note the identity of an outside object; old files of torch name a module's class in this way."""
         self.named.append(pid)
-        return Inert()
+        return pid[1] if isinstance(pid, tuple) and pid[0] == "module" else Inert()
 
 
 def begins(first: bytes) -> bool:
@@ -129,12 +129,16 @@ def old_torch_is_whole(file: Path) -> bool | None:
             keys = InertUnpickler(content).load()
             sizes = {pid[2]: pid[4] * BYTES_BY_STORAGE[pid[1].__name__] for pid in saved.named if pid[0] == "storage"}
             needed = sum(8 + sizes[key] for key in keys)
-        except TRUNCATED:
-            return False
-        except Exception:  # noqa: BLE001  (a damaged or unusual pickle may raise anything)
-            return None
+        except Exception as error:  # noqa: BLE001  (a damaged or unusual pickle may raise anything)
+            return False if _ends_too_early(error) else None
         size = file.stat().st_size
         return bool(content.tell() + needed <= size)
+
+
+def _ends_too_early(error: Exception) -> bool:
+    if isinstance(error, pickle.UnpicklingError):
+        return any(word in str(error) for word in TRUNCATED)
+    return isinstance(error, EOFError)
 
 
 def saved_by_torch(file: Path) -> Any:
@@ -161,8 +165,8 @@ def ends_by_file(metadata: Path) -> dict[str, int]:
         for stored in loaded.state["storage_data"].values():
             name, end = stored.state["relative_path"], stored.state["offset"] + stored.state["length"]
             ends[name] = max(end, ends.get(name, 0))
-    except TRUNCATED as error:
-        raise ValueError(str(error)) from error
-    except Exception:  # noqa: BLE001  (another version's metadata, or another storage's)
+    except Exception as error:  # of another version, or of another storage
+        if _ends_too_early(error):
+            raise ValueError(str(error)) from error
         return {}
     return ends

@@ -62,6 +62,9 @@ FILES: dict[str, Callable[[Path], Any]] = {
         f"old-torch{suffix}": lambda path: torch.save(WEIGHTS, path, _use_new_zipfile_serialization=False)
         for suffix in (".pt", ".pth.tar", "")
     },
+    "old-module.pth": lambda path: torch.save(
+        {"net": torch.nn.Sequential(torch.nn.Linear(30, 3)), "lr": 1e-3}, path, _use_new_zipfile_serialization=False
+    ),
     "tensors.safetensors": lambda path: save_file({"w": torch.ones(100)}, path),
     "tensors": lambda path: save_file({"w": torch.ones(100)}, path),
     "arrays.npz": lambda path: np.savez(path, a=np.zeros(1000), b=np.ones(3)),
@@ -122,6 +125,13 @@ def test_a_pickle_with_arrays_between_its_operations_is_complete_once_nothing_ch
     assert complete(path, age=60)
 
 
+def test_an_old_file_with_storages_of_an_unknown_type_is_complete_once_nothing_changes(tmp_path: Path) -> None:
+    torch.save(WEIGHTS, path := tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    path.write_bytes(path.read_bytes().replace(b"FloatStorage", b"OtherStorage"))
+    assert not complete(path, age=59)
+    assert complete(path, age=60)
+
+
 def test_no_code_of_a_pickle_is_run_to_judge_it(tmp_path: Path) -> None:
     class Harmful:
         def __reduce__(self) -> Any:
@@ -163,8 +173,9 @@ def test_a_checkpoint_of_transformers_trainer_is_complete_with_its_last_file_onl
     shutil.copytree(trained / "checkpoint-2", tmp_path / "checkpoint-2")
     shutil.copytree(trained / "checkpoint-4", whole := tmp_path / "checkpoint-4")
     assert complete(whole, marker=marker, age=0)
-    in_order = sorted(whole.iterdir(), key=lambda file: (file.name == TRAINER_STATE, file.stat().st_mtime_ns))
-    assert {"model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"} < {file.name for file in in_order}
+    order = ["model.safetensors", "training_args.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth", TRAINER_STATE]
+    in_order = sorted(whole.iterdir(), key=lambda file: order.index(file.name) if file.name in order else -1)
+    assert [file.name for file in in_order if file.name != "generation_config.json"] == ["config.json", *order]
     cut_off = whole / TRAINER_STATE
     cut_off.write_bytes(cut_off.read_bytes()[:-2])
     for file in reversed(in_order):
