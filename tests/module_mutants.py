@@ -78,7 +78,14 @@ GROUPS: Mapping[str, Group] = {
         modules=("trainer/checkpoints/*.py",),
         tests=tuple(
             f"tests/unit/trainer/test_{subject}.py"
-            for subject in ("checkpoint", "checkpoint_files", "fingerprint", "host_copy", "resume")
+            for subject in (
+                "checkpoint",
+                "checkpoint_files",
+                "complete_checkpoints",
+                "fingerprint",
+                "host_copy",
+                "resume",
+            )
         ),
         floor=0.9,
     ),

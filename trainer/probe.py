@@ -120,11 +120,8 @@ def _has_checkpoint(folder: Path, config: ProbeConfig) -> bool:
         # Below the folder: `--output_dir` may name one inside of it.
         records = folder.rglob(f"{checkpoint_files.FOLDER}/step-*.json")
         return any(record.with_suffix(".pt").is_file() for record in records)
-    # The run has ended, so nothing is being written any more.
     found = patterns.find(config.checkpoints, folder)
-    return any(
-        patterns.is_complete(each.path, marker=config.marker, settled_seconds=0, now=float("inf")) for each in found
-    )
+    return patterns.newest_complete(found, patterns.Rules(marker=config.marker))[0] is not None
 
 
 def packages_digest() -> str:

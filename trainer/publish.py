@@ -83,10 +83,12 @@ def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, dict[st
         verified = newest_checkpoint(source)
         return verified.path if verified else None, artifacts(source, verified)
     found = patterns.find(config.checkpoints, source) if config.checkpoints else []
-    # The program has ended, so nothing is being written any more.
-    how: dict[str, Any] = {"marker": config.marker, "settled_seconds": 0, "now": float("inf")}
-    newest = next((each.path for each in found if patterns.is_complete(each.path, **how)), None)
-    left_out = {each.path for each in found if each.path != newest} | {source / DECISIONS}
+    chosen, passed_over = patterns.newest_complete(found, patterns.Rules(marker=config.marker))
+    for skipped, reason in passed_over:
+        print(f"{skipped.path} is not complete: {reason}.", flush=True)
+    newest = chosen.path if chosen else None
+    # Where none is known to be complete, all are kept: one may be of a format that is judged wrongly.
+    left_out = {source / DECISIONS, *(each.path for each in found if chosen and each != chosen)}
     files = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out & {file, *file.parents})
     return newest, {_name(file, source): file for file in files}
 

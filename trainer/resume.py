@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from trainer.checkpoints.patterns import find, is_complete
+from trainer.checkpoints.patterns import Rules, find, newest_complete
 from trainer.runtime import program
 from trainer.runtime.arguments import divided, parse
 from trainer.runtime.commands import become
@@ -106,11 +106,11 @@ def agreed(config: ResumeConfig, run_dir: Path, earlier: Sequence[Path] = ()) ->
 
 def newest(config: ResumeConfig, run_dir: Path, *, now: float) -> Path | None:
     """The newest complete checkpoint; incomplete ones that are newer are named on the way."""
-    for found in find(config.path, run_dir):
-        if is_complete(found.path, marker=config.marker, settled_seconds=config.settled_seconds, now=now):
-            return found.path
-        print(f"{found.path} is not complete; the checkpoint before it is taken.", flush=True)
-    return None
+    rules = Rules(marker=config.marker, settled_seconds=config.settled_seconds, now=now)
+    chosen, passed_over = newest_complete(find(config.path, run_dir), rules)
+    for skipped, reason in passed_over:
+        print(f"{skipped.path} is not complete and is passed over: {reason}.", flush=True)
+    return None if chosen is None else chosen.path
 
 
 def numbers(config: ResumeConfig, chosen: Path, folders: Sequence[Path]) -> list[int]:

@@ -1,7 +1,8 @@
 """Checkpoints on disk: `checkpoints/step-00000100.pt` and, beside it, a small JSON record with its checksum.
 
-The record is written after the weights and holds their checksum. Weights without a record were left by a crash,
-and weights that do not match theirs are damaged; both are skipped. Nothing here needs torch.
+The record is written after the weights and holds their checksum, and one of its own text, since it decides where a
+training resumes. Weights without a record were left by a crash, and weights that do not match theirs are damaged; both
+are skipped, and so are damaged records. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from trainer.runtime.errors import CheckpointInvalid, StorageFailed
 from trainer.runtime.files import written_whole
 
 FOLDER = "checkpoints"
+
+RECORD_CHECKSUM = "record_sha256"
+"""Field of a record's file with the SHA-256 of the other fields, as JSON in one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +43,45 @@ class Record:
     bytes: int
     sha256: str
 
+    def to_text(self) -> str:
+        """The record as a file that people read, too: its fields and the checksum of these."""
+        fields = asdict(self)
+        return json.dumps({**fields, RECORD_CHECKSUM: _text_checksum(fields)}, indent=2) + "\n"
+
     @classmethod
     def read(cls, path: Path) -> Record:
-        """Read a record; those of earlier versions, which compared fewer settings, are understood.
+        """Read a record.
 
         Raises:
             FileNotFoundError: If there is no record.
-            ValueError, TypeError: If the record is damaged.
+            CheckpointInvalid: If it is damaged: any byte is another one than was written.
         """
-        document = json.loads(path.read_text())
-        if "seed" in document:
-            document["settings"] = {
-                "seed": document.pop("seed"),
-                "optimizer": document.pop("optimizer", "adamw"),
-                "precision": document.pop("precision", "float32"),
-                "data_order": 1,
-            }
-        return cls(**document)
+        try:
+            written = path.read_bytes()
+            document = json.loads(written)
+            del document[RECORD_CHECKSUM]
+            record = cls(**document)
+            if record.to_text().encode() != written:
+                raise ValueError("its own checksum does not match")
+            record.require_position_of(path)
+        except FileNotFoundError:
+            raise
+        except KeyError:
+            raise CheckpointInvalid("it has no checksum of its own") from None
+        except (ValueError, TypeError, AttributeError, RecursionError, MemoryError, OSError) as error:
+            raise CheckpointInvalid(str(error) or type(error).__name__) from error
+        return record
+
+    def require_position_of(self, path: Path) -> None:
+        """Check the position in the training.
+
+        Raises:
+            ValueError: If it cannot be that of a checkpoint with this name.
+        """
+        if path.stem != checkpoint_name(self.step):
+            raise ValueError(f"it says step {self.step}")
+        if self.step < 0 or self.samples_seen < 0 or (self.step == 0 and self.samples_seen > 0):
+            raise ValueError(f"it says {self.samples_seen} samples after {self.step} steps")
 
 
 @dataclass(frozen=True)
@@ -88,7 +114,7 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
         write_weights: Writes the content to the file it is given.
         describe: Returns the fields of the record, without size and checksum.
     """
-    path = output_dir / FOLDER / f"step-{describe['step']:08d}.pt"
+    path = output_dir / FOLDER / f"{checkpoint_name(describe['step'])}.pt"
     with written_whole(path) as file:
         hashing = _HashingWriter(file)
         write_weights(hashing)  # type: ignore[arg-type]  # torch.save asks for write and flush alone
@@ -98,7 +124,7 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
         path.with_suffix(".json").unlink(missing_ok=True)
     record = Record(**describe, bytes=hashing.num_bytes, sha256=hashing.hexdigest())
     with written_whole(path.with_suffix(".json")) as file:
-        file.write(json.dumps(asdict(record), indent=2).encode() + b"\n")
+        file.write(record.to_text().encode())
     return CheckpointFile(path, record)
 
 
@@ -130,10 +156,13 @@ def newest_to_resume(
             overwrite them.
     """
     found, passed_over = _look_through(output_dir, say, misfit)
-    lost = [f"{other.path.name}: {other.reason}" for other in passed_over if other.was_whole]
+    without_record = [other for other in passed_over if not other.was_whole]
+    # A crash leaves one file without a record at most: the next one is written only when it has its own.
+    lost = passed_over if len(without_record) > 1 else [other for other in passed_over if other.was_whole]
     if found is None and lost:
+        named = "; ".join(f"{other.path.name}: {other.reason}" for other in lost)
         raise CheckpointInvalid(
-            f"No checkpoint in {output_dir / FOLDER} can be resumed from ({'; '.join(lost)}); bring back what is "
+            f"No checkpoint in {output_dir / FOLDER} can be resumed from ({named}); bring back what is missing or "
             "damaged, give the arguments that it was made with, or start again with another --output_dir or without "
             "that folder."
         )
@@ -171,7 +200,7 @@ def keep_newest(output_dir: Path, count: int, *, until: int) -> None:
     """
     if count == -1:
         return
-    written = [path for path in (output_dir / FOLDER).glob("step-*.pt") if path.name <= f"step-{until:08d}.pt"]
+    written = [path for path in (output_dir / FOLDER).glob("step-*.pt") if path.stem <= checkpoint_name(until)]
     for path in sorted(written, reverse=True)[count:]:
         path.with_suffix(".json").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
@@ -202,20 +231,35 @@ def _verified(path: Path, misfit: Callable[[Record], str | None]) -> CheckpointF
     """Verify a checkpoint, and return it or the reason why it is skipped."""
     try:
         record = Record.read(path.with_suffix(".json"))
+        reason = _damage(path, record) or misfit(record) or _wrong_checksum(path, record)
     except FileNotFoundError:
         return PassedOver(path, "it has no record beside it, so writing it was interrupted", was_whole=False)
-    except (ValueError, TypeError) as error:
+    except CheckpointInvalid as error:
         return PassedOver(path, f"its record cannot be read ({error})")
+    except OSError as error:
+        return PassedOver(path, f"it cannot be read ({error})")
+    return CheckpointFile(path, record) if reason is None else PassedOver(path, reason)
+
+
+def _damage(path: Path, record: Record) -> str | None:
+    """Damage that is seen without reading the file."""
     if not path.exists():
-        return PassedOver(path, "its record is there and the file is not")
-    if path.stat().st_size != record.bytes:
-        return PassedOver(path, f"it has {path.stat().st_size} bytes and its record says {record.bytes}")
-    unfit = misfit(record)
-    if unfit is not None:
-        return PassedOver(path, unfit)
-    if _sha256(path) != record.sha256:
-        return PassedOver(path, "its checksum does not match its record")
-    return CheckpointFile(path, record)
+        return "its record is there and the file is not"
+    size = path.stat().st_size
+    return f"it has {size} bytes and its record says {record.bytes}" if size != record.bytes else None
+
+
+def _wrong_checksum(path: Path, record: Record) -> str | None:
+    return "its checksum does not match its record" if _sha256(path) != record.sha256 else None
+
+
+def checkpoint_name(step: int) -> str:
+    """The name of a checkpoint's files, without their endings."""
+    return f"step-{step:08d}"
+
+
+def _text_checksum(fields: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).hexdigest()
 
 
 def _sha256(path: Path) -> str:

@@ -175,7 +175,8 @@ def _checkpoint(program: Program) -> list[str]:
     resume = program.flag_of(RESUME_FLAGS)
     if program.checkpoints is not None and resume is not None:
         words = f'[--{resume}, "{{checkpoint}}"]'
-        return ["checkpoint:", f'  path: "{program.checkpoints}"', f"  resume: {words}"]
+        marker = [f"  marker: {program.last_file}  # the last file of a checkpoint"] if program.last_file else []
+        return ["checkpoint:", f'  path: "{program.checkpoints}"', *marker, f"  resume: {words}"]
     flag = resume or "resume"
     return [
         "# checkpoint:  # a restarted program is given its newest complete checkpoint",

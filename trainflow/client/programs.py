@@ -65,6 +65,8 @@ class Program:
     """Pattern of the line that it prints of a step, where no library prints it; None if the source shows none."""
     checkpoints: str | None = None
     """Pattern of its checkpoints, where a library gives it."""
+    last_file: str | None = None
+    """Name of the file that the library writes last into a checkpoint's folder."""
 
     def flag_of(self, names: tuple[str, ...]) -> str | None:
         """The first of some names that is one of its flags."""
@@ -99,6 +101,7 @@ def read_program(source: str) -> Program:
         preset=preset,
         line=None if preset else pattern_in(tree),
         checkpoints="checkpoint-{step}" if uses_trainer else None,
+        last_file="trainer_state.json" if uses_trainer else None,
     )
 
 

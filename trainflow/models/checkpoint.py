@@ -22,8 +22,9 @@ class Checkpoint(Section):
     """Words that are added to the command line when there is a checkpoint, such as `[--resume, "{checkpoint}"]`. The
     variable TRAINFLOW_CHECKPOINT has its path in any case."""
     marker: Annotated[str, Field(min_length=1)] | None = None
-    """Name of a file inside a complete checkpoint's folder. Default: the formats of torch, torch.distributed and
-    safetensors are checked, and any other has to be unchanged for `settled_seconds`."""
+    """Name of a file inside a complete checkpoint's folder, which the program writes last. Default: files and folders
+    of known formats and libraries are checked by their content (docs/workloads.md), and any other has to be unchanged
+    for `settled_seconds`."""
     settled_seconds: Annotated[float, Field(ge=0, le=86400)] = 60.0
     """Time, in seconds, without a change after which a checkpoint of an unknown format is complete."""
 

@@ -108,6 +108,7 @@ def test_a_script_of_hugging_faces_trainer_reports_and_resumes_as_the_trainer_do
     assert document["progress"] == {"preset": "hugging-face"}
     assert document["checkpoint"] == {
         "path": "checkpoint-{step}",
+        "marker": "trainer_state.json",
         "resume": ["--resume_from_checkpoint", "{checkpoint}"],
     }
     assert document["workload"]["arguments"] == {"output_dir": "{run_dir}"}

@@ -321,8 +321,8 @@ def test_a_checkpoint_whose_tensors_do_not_fit_cannot_be_allowed(
         newest(tmp_path, training, allow_changes="precision")
     assert str(caught.value) == (
         f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000001.pt: {words}); bring back what "
-        "is damaged, give the arguments that it was made with, or start again with another --output_dir or without "
-        "that folder."
+        "is missing or damaged, give the arguments that it was made with, or start again with another --output_dir or "
+        "without that folder."
     )
 
 

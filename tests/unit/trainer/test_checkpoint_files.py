@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 import resource
+from collections.abc import Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import given
@@ -21,11 +22,18 @@ from trainer.runtime.files import written_whole
 RECORD = {"samples_seen": 6, "first_loss": 9.0, "last_loss": 8.0, "model": {"hidden_size": 8}, "settings": {}}
 
 
-def write(folder: Path, step: int, content: bytes = b"weights" * 100) -> CheckpointFile:
+def write(
+    folder: Path, step: int, described: Mapping[str, Any] = RECORD, *, content: bytes = b"weights" * 100
+) -> CheckpointFile:
     def weights(file: BinaryIO) -> None:
         file.write(content)
 
-    return checkpoint_files.write(folder, weights, {"step": step, **RECORD})
+    return checkpoint_files.write(folder, weights, {**described, "step": step})
+
+
+def replaced_by_a_folder(found: CheckpointFile) -> None:
+    found.record_path.unlink()
+    found.record_path.mkdir()
 
 
 def newest(folder: Path) -> tuple[str | None, list[str]]:
@@ -42,7 +50,9 @@ def test_the_newest_checkpoint_is_found_with_its_record(tmp_path: Path) -> None:
     assert written.path == tmp_path / "checkpoints" / "step-00000100.pt"
     assert written.record_path == tmp_path / "checkpoints" / "step-00000100.json"
     digest = hashlib.sha256(b"weights" * 100).hexdigest()
-    document = {"step": 100, **RECORD, "bytes": 700, "sha256": digest}
+    document: dict[str, Any] = {"step": 100, **RECORD, "bytes": 700, "sha256": digest}
+    text = json.dumps(document, separators=(",", ":")).encode()
+    document["record_sha256"] = hashlib.sha256(text).hexdigest()
     assert written.record_path.read_text() == json.dumps(document, indent=2) + "\n", "people read it, too"
 
 
@@ -68,7 +78,17 @@ def test_one_flipped_bit_anywhere_is_noticed(tmp_path_factory: pytest.TempPathFa
     [
         (lambda found: found.record_path.unlink(), r"it has no record beside it, so writing it was interrupted"),
         (lambda found: found.record_path.write_text("{"), r"its record cannot be read \(Expecting .+\)"),
-        (lambda found: found.record_path.write_text("{}"), r"its record cannot be read \(.+ missing .+\)"),
+        (
+            lambda found: found.record_path.write_text("{}"),
+            r"its record cannot be read \(it has no checksum of its own\)",
+        ),
+        (
+            lambda found: found.record_path.write_text("[" * 100_000),
+            r"its record cannot be read \(maximum recursion .+\)",
+        ),
+        (lambda found: found.record_path.write_text("[]"), r"its record cannot be read \(.+\)"),
+        (lambda found: found.record_path.write_bytes(b"\xff\xfe"), r"its record cannot be read \(.+\)"),
+        (replaced_by_a_folder, r"its record cannot be read \(\[Errno 21\] Is a directory: .+\)"),
         (lambda found: found.path.write_bytes(b"short"), r"it has 5 bytes and its record says 700"),
         (lambda found: found.path.unlink(), r"its record is there and the file is not"),
     ],
@@ -143,8 +163,8 @@ def test_where_every_checkpoint_is_damaged_no_training_starts_again(tmp_path: Pa
     assert re.fullmatch(
         re.escape(f"No checkpoint in {tmp_path / 'checkpoints'} can be resumed from (step-00000002.pt: its record ")
         + r"cannot be read \(.+\); step-00000001\.pt: it has 5 bytes and its record says 700\); bring back what is "
-        r"damaged, give the arguments that it was made with, or start again with another --output_dir or without that "
-        r"folder\.",
+        r"missing or damaged, give the arguments that it was made with, or start again with another --output_dir or "
+        r"without that folder\.",
         str(caught.value),
     )
     assert {path: path.read_bytes() for path in (tmp_path / "checkpoints").iterdir()} == before
@@ -168,7 +188,7 @@ def test_a_checkpoint_written_over_a_damaged_one_is_never_vouched_for_by_the_old
     with pytest.raises(KeyboardInterrupt):
         checkpoint_files.write(tmp_path, crash, {"step": 2, **RECORD})
     assert newest(tmp_path) == ("step-00000002.pt", [])
-    write(tmp_path, 2, b"other weights")
+    write(tmp_path, 2, content=b"other weights")
     assert newest(tmp_path) == ("step-00000002.pt", [])
 
 
@@ -191,18 +211,92 @@ def test_a_node_that_reads_other_bytes_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_records_of_earlier_versions_are_understood(tmp_path: Path) -> None:
-    earlier = {"step": 1, "samples_seen": 2, "first_loss": 9.0, "last_loss": 8.0, "seed": 7, "model": {}}
-    (tmp_path / "old.json").write_text(json.dumps(earlier | {"bytes": 1, "sha256": ""}))
-    assert Record.read(tmp_path / "old.json").settings == {
-        "seed": 7,
-        "optimizer": "adamw",
-        "precision": "float32",
-        "data_order": 1,
-    }
-    told = {"optimizer": "lamb", "precision": "bfloat16"}
-    (tmp_path / "old.json").write_text(json.dumps(earlier | told | {"bytes": 1, "sha256": ""}))
-    assert Record.read(tmp_path / "old.json").settings == {"seed": 7, **told, "data_order": 1}
+def other_than(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The same record with other values and the checksum that belongs to them."""
+    fields = {name: value for name, value in document.items() if name != "record_sha256"} | changes
+    return json.loads(Record(**fields).to_text())  # type: ignore[no-any-return]
+
+
+def test_no_flipped_bit_of_a_record_goes_unnoticed(tmp_path: Path) -> None:
+    settings = {"seed": 1, "learning_rate": 4e-05, "dataset": "100 samples (123456789abc)", "clip": None, "on": True}
+    described = {**RECORD, "samples_seen": 4800, "settings": settings, "last_loss": float("nan")}
+    found = write(tmp_path, 150, described)
+    written = found.record_path.read_bytes()
+    assert checkpoint_files.newest_verified(tmp_path, say=print) is not None
+    unnoticed = []
+    for position in range(8 * len(written)):
+        damaged = bytearray(written)
+        damaged[position // 8] ^= 1 << position % 8
+        found.record_path.write_bytes(damaged)
+        try:
+            unnoticed.append((position, Record.read(found.record_path)))
+        except CheckpointInvalid:
+            continue
+    assert len(written) > 400
+    assert unnoticed == []
+
+
+def test_a_damaged_record_that_looks_like_another_trainings_is_no_reason_to_stop(tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    newest = write(tmp_path, 2)
+    newest.record_path.write_bytes(newest.record_path.read_bytes().replace(b'"hidden_size": 8', b'"hidden_size": 9'))
+
+    def misfit(record: Record) -> str | None:
+        assert record.model == {"hidden_size": 8}, "a damaged record is compared with nothing"
+        return None
+
+    found = checkpoint_files.newest_to_resume(tmp_path, say=print, misfit=misfit)
+    assert found is not None
+    assert found.record.step == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"step": 3}, "it says step 3"),
+        ({"step": -2}, "it says step -2"),
+        ({"samples_seen": -1}, "it says -1 samples after 2 steps"),
+        ({"step": True}, "it says step True"),
+    ],
+)
+def test_a_record_of_another_position_than_its_name_is_none(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    write(tmp_path, 1)
+    found = write(tmp_path, 2)
+    document = other_than(json.loads(found.record_path.read_text()), **changes)
+    found.record_path.write_text(json.dumps(document, indent=2) + "\n")
+    name, said = newest(tmp_path)
+    assert name == "step-00000001.pt"
+    assert said == [f"The checkpoint step-00000002.pt is skipped: its record cannot be read ({reason})."]
+
+
+def test_initial_weights_have_seen_no_samples(tmp_path: Path) -> None:
+    write(tmp_path, 0)
+    assert newest(tmp_path)[0] is None
+    write(tmp_path, 0, {**RECORD, "samples_seen": 0})
+    assert newest(tmp_path)[0] == "step-00000000.pt"
+
+
+def test_a_record_without_a_checksum_of_its_own_is_not_accepted(tmp_path: Path) -> None:
+    found = write(tmp_path, 1)
+    document = json.loads(found.record_path.read_text())
+    del document["record_sha256"]
+    found.record_path.write_text(json.dumps(document, indent=2) + "\n")
+    assert newest(tmp_path)[0] is None
+
+
+def test_weights_whose_records_were_deleted_are_not_overwritten_by_a_new_training(tmp_path: Path) -> None:
+    for step in (1, 2):
+        write(tmp_path, step).record_path.unlink()
+    with pytest.raises(
+        CheckpointInvalid, match=r"step-00000002\.pt: it has no record .+; step-00000001\.pt: it has no"
+    ):
+        to_resume(tmp_path)
+    write(tmp_path, 3)
+    found = to_resume(tmp_path)
+    assert found is not None
+    assert found.record.step == 3
 
 
 def kept(folder: Path) -> list[int]:

@@ -85,6 +85,34 @@ def test_another_seed_and_another_epoch_give_another_order() -> None:
     assert first != rows_at(order, range(100, 200))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "block_rows", "num_lanes"),
+    [
+        ([640, 640], 8192, LANES),
+        ([LANES], 8192, LANES // 2),
+        ([LANES, LANES], 1, 8),
+        ([LANES], 8, 8),
+    ],
+    ids=["blocks and rows", "two rows a lane", "only the order of blocks can differ", "only that of rows in a block"],
+)
+def test_each_epoch_has_an_order_of_its_own_where_every_lane_begins_at_the_same_position(
+    sizes: list[int], block_rows: int, num_lanes: int
+) -> None:
+    """The number of samples is a multiple of the lanes. With others the lanes shift from epoch to epoch, so a position
+    has another sample even if the lanes' own order stays."""
+    order = order_of(sizes, seed=1, block_rows=block_rows, num_lanes=num_lanes)
+    assert order.samples_per_epoch % num_lanes == 0
+    epochs = [rows_at(order, range(n * sum(sizes), (n + 1) * sum(sizes))) for n in range(4)]
+    assert all(one != other for one, other in itertools.combinations(epochs, 2))
+
+
+def test_the_samples_that_belong_to_no_lane_have_another_order_in_each_epoch() -> None:
+    order = order_of([LANES + 7], seed=1)
+    ends = [rows_at(order, range((n + 1) * (LANES + 7) - 7, (n + 1) * (LANES + 7))) for n in range(4)]
+    assert all(sorted(end) == sorted(ends[0]) for end in ends)
+    assert all(one != other for one, other in itertools.combinations(ends, 2))
+
+
 @given(shard_sizes, st.integers(1, 20), st.integers(1, 5), st.integers(1, 3), st.integers(1, 7), st.integers(0, 9))
 def test_in_training_every_epoch_brings_every_sample_once_whatever_the_ranks_and_shards(
     sizes: list[int], block_rows: int, world_size: int, accumulation: int, micro_batch_size: int, seed: int

@@ -128,6 +128,19 @@ def test_of_another_programs_checkpoints_the_newest_complete_one_is_published(
     assert keys(s3) == published
 
 
+def test_where_no_checkpoint_is_known_to_be_complete_all_are_published(
+    s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One may have a format that is judged wrongly, and the model would be lost."""
+    for step in (1, 2):
+        (tmp_path / f"step-{step}.pt").write_bytes(b"PK half")
+    place = Environment(data_dir=None, run_dir=tmp_path, result_file=None)
+    said = publish.main(["--url", f"s3://{BUCKET}/runs/demo-1/", "--checkpoints", "step-{step}.pt"], place)
+    assert said["checkpoint"] is None
+    assert keys(s3) == ["runs/demo-1/step-1.pt", "runs/demo-1/step-2.pt"]
+    assert f"{tmp_path}/step-2.pt is not complete: it ends too early.\n" in capsys.readouterr().out
+
+
 def test_a_folder_checkpoints_of_another_program_needs_none_of_our_records(s3: Any, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.ckpt").write_bytes(b"x")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from trainer.checkpoints import patterns
+from trainer.checkpoints import file_formats
 from trainer.checkpoints.patterns import find, is_complete
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('TRAINFLOW_CHECKPOINT')]))"
@@ -56,7 +56,7 @@ def test_the_highest_step_is_the_newest_and_one_that_was_being_written_is_passed
     argv, variable, said = resumed(tmp_path, "--path", "step-{step}.pt")
     assert (argv, variable) == (["--lr", "1", "--resume", chosen], chosen)
     assert said.splitlines() == [
-        f"{tmp_path}/step-100.pt is not complete; the checkpoint before it is taken.",
+        f"{tmp_path}/step-100.pt is not complete and is passed over: it ends too early.",
         f"Resuming from {chosen}.",
         '{"trainflow_resumed": {"checkpoint": 10}}',
     ]
@@ -98,6 +98,13 @@ def test_a_pattern_finds_what_it_names_and_nothing_else(tmp_path: Path) -> None:
         ("epoch=0-step=100.ckpt", 100),
         ("epoch=1-step=20.ckpt", 20),
     ]
+
+
+def test_brackets_and_question_marks_of_a_pattern_stand_for_themselves(tmp_path: Path) -> None:
+    (tmp_path / "run[1]").mkdir()
+    for name in ("run[1]/ckpt-3?.pt", "run[1]/ckpt-3x.pt"):
+        (tmp_path / name).touch()
+    assert [each.path.name for each in find("run[1]/ckpt-{step}?.pt", tmp_path)] == ["ckpt-3?.pt"]
 
 
 def test_without_a_number_the_newest_file_is_the_newest(tmp_path: Path) -> None:
@@ -142,16 +149,9 @@ def test_a_header_that_does_not_tell_where_tensors_are_is_none(tmp_path: Path, h
     assert not complete(path, age=1000)
 
 
-def test_a_file_of_torch_before_version_1_6_is_complete_once_nothing_has_changed_for_a_while(tmp_path: Path) -> None:
-    """It is a pickle, whose end cannot be told."""
-    torch.save({"w": torch.ones(3)}, path := tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert not complete(path, age=59)
-    assert complete(path, age=60)
-
-
 def test_a_header_longer_than_any_is_none(tmp_path: Path) -> None:
     """It is not even read: what was overwritten may give any length."""
-    (path := tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", patterns.MAX_HEADER + 1) + b"{}")
+    (path := tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", file_formats.MAX_HEADER + 1) + b"{}")
     assert not complete(path)
 
 
@@ -204,13 +204,13 @@ def test_an_unknown_format_is_complete_once_nothing_has_changed_for_a_while(tmp_
 def test_a_checkpoint_that_is_removed_while_it_is_judged_is_not_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = patterns._has_its_end
+    judge = file_formats.is_whole
 
     def judge_what_is_gone(file: Path) -> bool | None:
         file.unlink()
         return judge(file)
 
-    monkeypatch.setattr(patterns, "_has_its_end", judge_what_is_gone)
+    monkeypatch.setattr(file_formats, "is_whole", judge_what_is_gone)
     torch.save({}, path := tmp_path / "weights.pt")
     assert not complete(path)
 
@@ -221,6 +221,11 @@ def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200), st.sampled_from(["a.safetensors", "a.pt", "a.json", "a.npz"]))
+@example(b"\x80\x02", "a.pt")
+@example(b"\x89HDF\r\n\x1a\n" + bytes(80), "a.h5")
+@example(b"\x93NUMPY\x01\x00\x02\x00{}", "a.npy")
+@example(bytes(257) + b"ustar", "a")
+@example(b"[" * 100_000, "a.json")
 def test_any_bytes_are_judged_without_an_error(content: bytes, name: str) -> None:
     import tempfile
 
