@@ -28,7 +28,7 @@ from trainer.node_figures import (
 )
 from trainer.node_verdict import BACKSTOP_SECONDS, Verdict, skipped
 
-MAX_MEASUREMENTS = 3
+MAX_MEASUREMENTS = 5
 """Nodes are measured again if one seems unhealthy, and the best figure of each counts."""
 
 AGAIN, NEXT = "again", "next"
