@@ -1,28 +1,46 @@
 """Test a gang's nodes before its training: `python -m trainer.node_health --processes N -- torchrun …`.
 
-The gang is started once with `trainer.node_test` in place of the program, at the next port. If all nodes are healthy,
-the command replaces this process; otherwise it ends like the test. Without PyTorch in the image there is no test.
+The gang is started once with `trainer.node_test` in place of the program, at the next port. The test advises: this
+process ends only if the gang's verdict names an unhealthy node. Otherwise, whatever happens to the test, the training's
+command replaces this process. Without PyTorch in the image there is no test.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer import node_verdict
+from trainer.node_verdict import BACKSTOP_SECONDS, Verdict, skipped
 from trainer.runtime import program
 from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import NODE_RANK, become, exit_code, launcher_flag, started
+from trainer.runtime.commands import NODE_RANK, SignalForwarding, become, launcher_flag, node_rank
 from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid
-from trainflow.protocol import compile_cache
+from trainer.runtime.errors import ConfigInvalid, NodeUnhealthy, PeerLost
+from trainflow.protocol import compile_cache, variables
 
 HELPERS = Path(__file__).resolve().parents[1]
 """Folder that `trainer.helpers.install` has made, where it holds a `__main__.py`; else the one of the packages."""
+
+SECONDS_FOR_THE_UNHEALTHY = 10.0
+"""Time in which the unhealthy node reports itself before its peers end: the first one to end ends the job."""
+
+SECONDS_TO_END = 15.0
+"""Time that the launcher of the test has to end after the verdict. The rest is killed, or left: a process that waits
+for its driver in the kernel cannot be killed."""
+
+POLL_SECONDS = 0.1
+
+WAY_OUT = "compute.check_nodes: false in the run's spec trains without the test."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +56,8 @@ def main(argv: Sequence[str], _environment: Environment) -> None:
 
     Raises:
         ConfigInvalid: If there is no command, or it names no rendezvous.
+        NodeUnhealthy: If the test has named this node.
+        PeerLost: If it has named another one.
     """
     own, command = divided(argv)
     config = parse(HealthConfig, own, program="trainer.node_health")
@@ -46,12 +66,84 @@ def main(argv: Sequence[str], _environment: Environment) -> None:
     if importlib.util.find_spec("torch") is None:
         print("The image has no PyTorch, so the nodes are not tested.", flush=True)
         become(command)
-    with tempfile.TemporaryDirectory(prefix="node-test-") as folder:
-        # Its graphs are none of the training's.
-        code = exit_code(started(test_of(command, processes=config.processes), compile_cache.environment(folder)))
-    if code:
-        sys.exit(code)
+    test = test_of(command, processes=config.processes)
+    try:
+        with tempfile.TemporaryDirectory(prefix="node-test-", ignore_cleanup_errors=True) as folder:
+            verdict = tested(test, Path(folder))
+    except OSError as error:
+        verdict = skipped(f"could not be started ({error})")
+    require_health(verdict, node_rank(command))
     become(command)
+
+
+def require_health(verdict: Verdict, node: int) -> None:
+    """Require that the verdict names no node, and print what it says of the gang.
+
+    Raises:
+        NodeUnhealthy: If it names this node.
+        PeerLost: If it names another one, after some time for its own report.
+    """
+    if node in verdict.unhealthy:
+        raise NodeUnhealthy(f"{verdict.unhealthy[node]} {WAY_OUT}")
+    if verdict.unhealthy:
+        time.sleep(SECONDS_FOR_THE_UNHEALTHY)
+        named = next(iter(verdict.unhealthy))
+        raise PeerLost(f"Node {named} of the gang failed its test; its own report says why. {WAY_OUT}")
+    print(verdict.sentence, flush=True)
+
+
+def tested(test: Sequence[str], folder: Path) -> Verdict:
+    """Run the test's processes of this node to their verdict, and end them.
+
+    Args:
+        test: The command that starts them.
+        folder: Empty folder for what they leave.
+
+    Raises:
+        OSError: If they cannot be started.
+        SystemExit: If this process was asked to end meanwhile.
+    """
+    told = {
+        **compile_cache.environment(str(folder)),  # its graphs are none of the training's
+        node_verdict.FOLDER: str(folder),
+        "OMP_NUM_THREADS": "1",  # torchrun would say in five lines that it sets it
+        variables.RESULT_FILE: "",  # the pod's result is the training's
+    }
+    signals = SignalForwarding()
+    try:
+        child = subprocess.Popen(test, env={**os.environ, **told})
+        signals.forward_to(child)
+        verdict = _verdict_of(child, folder)
+        _end(child, folder)
+    finally:
+        signals.stop()
+    if signals.received is not None:
+        sys.exit(128 + signals.received)
+    return verdict
+
+
+def _verdict_of(child: subprocess.Popen[bytes], folder: Path) -> Verdict:
+    """The verdict of the processes, once they have left one, have ended, or have missed their own limit."""
+    until: float | None = None
+    while child.poll() is None and node_verdict.read(folder) is None:
+        if until is None and node_verdict.started(folder):
+            until = time.monotonic() + BACKSTOP_SECONDS + SECONDS_TO_END
+        if until is not None and time.monotonic() > until:
+            return skipped(f"hangs after {BACKSTOP_SECONDS + SECONDS_TO_END:g} seconds")
+        time.sleep(POLL_SECONDS)
+    return node_verdict.read(folder) or skipped(f"has ended without a result (exit code {child.poll()})")
+
+
+def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
+    """End what is left of the test, and wait for nothing that does not end."""
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(SECONDS_TO_END)
+        return
+    for process in (*node_verdict.started(folder), child.pid):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(SECONDS_TO_END)
 
 
 def test_of(command: Sequence[str], *, processes: int) -> list[str]:

@@ -165,6 +165,15 @@ class GangTooLarge(TrainflowError):
     input_at_fault = True
 
 
+class AvoidedNodesNotReplaced(TrainflowError):
+    """The gang does not fit into its node group beside the nodes that the run avoids, because its jobs failed there."""
+
+    what_to_do = (
+        "Examine the nodes that the message names, and replace those that are bad; or raise `max_nodes` of the node "
+        "group in the configuration and deploy again. `trainflow resume RUN` goes on without avoiding any node."
+    )
+
+
 class GangIncomplete(TrainflowError):
     """Not all pods of a gang, or nodes of a Slurm job, ran in time."""
 
@@ -273,8 +282,8 @@ class NodeUnhealthy(TrainflowError):
     """A node of the gang failed the test before the training, or is much slower than the others."""
 
     what_to_do = (
-        "The run avoided the node, and restarts met others: terminate the instances that its record names as avoided, "
-        "or set compute.check_nodes to false if they are known to be good."
+        "Examine the nodes that the run's record names as avoided, and terminate the instances of those that are bad. "
+        "`compute.check_nodes: false` trains without the test, if the nodes are known to be good."
     )
 
 

@@ -105,6 +105,7 @@ class Backend(Protocol):
 
         Raises:
             GangTooLarge: If the backend can never provide as many nodes.
+            AvoidedNodesNotReplaced: If it cannot beside those that the run avoids.
         """
 
     def release_nodes(self, instance_type: str) -> int:

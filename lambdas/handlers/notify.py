@@ -34,6 +34,8 @@ class Event(BaseModel):
     """Types of which there was no capacity."""
     avoided_nodes: list[str] = []
     """Nodes that the run's jobs did not use any more."""
+    refuted_test_nodes: list[str] = []
+    """Nodes that the test before the training named in attempts in a row, so that the run goes on without it."""
     error: dict[str, Any] | None = None
     progress: MetricsCursor | None = None
     artifacts: dict[str, Any] | None = None
@@ -71,6 +73,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             error=error,
             next_attempt=event.next_attempt,
             avoided_nodes=event.avoided_nodes,
+            refuted_test_nodes=event.refuted_test_nodes,
             progress=event.progress,
             folder=event.folder,
         )

@@ -43,6 +43,8 @@ class Event(BaseModel):
     """When the run reached a limit; None for a run that is torn down at once."""
     error: dict[str, Any] | None = None
     """Error in which that job ended."""
+    restarts_in_vain: int = 0
+    """Restarts since the run's last progress, the one that follows included."""
     training: JobRef | None = None
     """The run's newest training job, whose last steps are published; None before the first, and after a success."""
     progress: MetricsCursor = MetricsCursor()
@@ -84,7 +86,7 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
     return {
         "deleted_jobs": [job.name],
         "nodes_released": 0,
-        "run": _after(event.run, event.error).model_dump(mode="json"),
+        "run": _after(event).model_dump(mode="json"),
         "progress": progress.model_dump(mode="json"),
         # The steps that were logged after the failure are this job's, and no progress of the next one.
         "restarted_at_step": -1 if progress.last_step is None else progress.last_step,
@@ -107,8 +109,9 @@ def _is_stopping(backend: Backend, run_id: str, since: datetime) -> bool:
     return datetime.now(UTC) - since < LONGEST_STOP and not backend.is_stopped(run_id)
 
 
-def _after(run: Run, error: dict[str, Any] | None) -> Run:
-    if error is None:
+def _after(event: Event) -> Run:
+    run = event.run.model_copy(update={"restarts_in_vain": event.restarts_in_vain})
+    if event.error is None:
         return run
-    failure = caught_error(error)
+    failure = caught_error(event.error)
     return run.model_copy(update={"failed_nodes": run.failed_nodes.after(error=failure.name, message=failure.message)})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from trainflow.errors import CapacityTimeout, GangTooLarge
+from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout, GangTooLarge
 from trainflow.models.run import Run
 from trainflow.models.run_spec import Compute, RunSpec
 from trainflow.models.training_nodes import Claim, FailedLaunch, Node, Nodegroup, ScalingGroup
@@ -172,8 +172,8 @@ def used_again(
         now: The time.
 
     Raises:
-        GangTooLarge: If the node group would have to be larger than it may be because of nodes that are proven bad, or
-            that have not become ready again.
+        AvoidedNodesNotReplaced: If the node group would have to be larger than it may be because of nodes that are
+            proven bad, or that have not become ready again.
     """
     missing = spec.compute.num_nodes + len(avoided) - nodegroup.maximum
     if missing <= 0:
@@ -185,10 +185,10 @@ def used_again(
     if len(again) == missing:
         return tuple(again)
     names = ", ".join(sorted(node.name for node in avoided))
-    raise GangTooLarge(
+    raise AvoidedNodesNotReplaced(
         f"compute.num_nodes is {spec.compute.num_nodes}, and jobs of the run have failed on {names}; the run avoids "
         f"{'it' if len(avoided) == 1 else 'them'}, but the node group '{nodegroup.name}' may have at most "
-        f"{nodegroup.maximum} nodes in all. Replace what has failed, or raise the maximum."
+        f"{nodegroup.maximum} nodes in all."
     )
 
 

@@ -466,10 +466,9 @@ def _with_locked_memory(run: Run, ref: JobRef) -> tuple[str, ...]:
 def _with_healthy_nodes(run: Run, ref: JobRef) -> tuple[str, ...]:
     """Words that test a gang's nodes before its training; empty for one node, and for an elastic gang, whose nodes come
     and go."""
-    compute = run.spec.compute
-    if not compute.check_nodes or ref.elastic or ref.num_nodes == 1:
+    if not run.tests_nodes or ref.elastic or ref.num_nodes == 1:
         return ()
-    return (*_helper(run, "node_health"), "--processes", str(compute.processes_per_node), "--")
+    return (*_helper(run, "node_health"), "--processes", str(run.spec.compute.processes_per_node), "--")
 
 
 def _with_copy_of(run: Run, folder: str) -> tuple[str, ...]:

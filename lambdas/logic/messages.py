@@ -7,10 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.logic.fleet import IdleNodes, no_price, usd
-from trainflow.errors import ENDED_BY_LIMIT, TrainflowError
-from trainflow.failures.table import failure_table
+from trainflow.errors import ENDED_BY_LIMIT, NodeUnhealthy, TrainflowError
 from trainflow.links import execution_link, object_link
-from trainflow.models.failed_nodes import failed_node
+from trainflow.models.failed_nodes import failed_node, proves_node_bad, refutation
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.models.run_record import RunError, RunStatus
 
@@ -124,6 +123,7 @@ def restarted(
     error: RunError,
     next_attempt: int,
     avoided_nodes: Sequence[str],
+    refuted_test_nodes: Sequence[str] = (),
     progress: MetricsCursor | None,
     folder: str | None,
 ) -> tuple[str, str]:
@@ -136,6 +136,8 @@ def restarted(
         error: Its error.
         next_attempt: Attempt of the next job.
         avoided_nodes: Nodes that the run does not use any more.
+        refuted_test_nodes: Nodes that the test before the training named in attempts in a row; the run goes on without
+            it.
         progress: Progress of its training.
         folder: s3://bucket/prefix/ of its artifacts.
     """
@@ -145,6 +147,8 @@ def restarted(
         done.append("It continues from the newest checkpoint, if there is one.")
     if node in avoided_nodes:
         done.append(f"The run does not use the node {node} any more{_unless_it_must(error.name)}.")
+    if error.name == NodeUnhealthy.__name__ and refuted_test_nodes:
+        done.append(refutation(refuted_test_nodes))
     examine = f"examine the node {node}. " if node in avoided_nodes else "nothing now. "
     step = [f"Steps: {progress.last_step}"] if progress is not None and progress.last_step is not None else []
     lines = [
@@ -159,9 +163,8 @@ def restarted(
 
 
 def _unless_it_must(error: str) -> str:
-    """The exception for a node whose failures may have had another reason."""
-    failure = failure_table().classes.get(error)
-    return ", unless the node group has no room for another" if failure is not None and failure.same_node else ""
+    """The exception for a node that is not proven bad."""
+    return "" if proves_node_bad(error) else ", unless the node group has no room for another"
 
 
 def near_limit(run_id: str, *, arn: str, warning: LimitWarning) -> tuple[str, str]:

@@ -99,9 +99,8 @@ def vain(
     printed_at: int | None = None,
     long_run_ends: int = 100,
     error: str = "NodeLost",
-    test_in_vain: bool = False,
+    max_restarts: int = 2,
 ) -> Variables:
-    failed = {"failed_nodes": {"test_in_vain": test_in_vain}}
     log = None if printed_at is None else {"since": printed_at}
     return {
         "progress": {"last_step": last_step, "last_checkpoint": last_checkpoint, "log": log},
@@ -110,7 +109,7 @@ def vain(
         "long_run_ends": long_run_ends,
         "error": {"Error": error},
         "restarts_in_vain": in_vain,
-        "run": {"spec": {"limits": {"max_restarts": 2}}, **failed},
+        "run": {"spec": {"limits": {"max_restarts": max_restarts}}},
     }
 
 
@@ -212,9 +211,10 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("HasProgressed", vain(last_step=10, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=None, in_vain=1), "CountRestart"),
     ("HasProgressed", vain(last_step=10, in_vain=2), "CollectDiagnostics"),
-    ("HasProgressed", vain(error="NodeUnhealthy", last_step=10, in_vain=2), "DeleteJob"),
-    ("HasProgressed", vain(error="NodeUnhealthy", in_vain=1, test_in_vain=True), "CountRestart"),
-    ("HasProgressed", vain(error="NodeUnhealthy", in_vain=2, test_in_vain=True), "CollectDiagnostics"),
+    ("HasProgressed", vain(error="NodeUnhealthy", in_vain=1), "CountRestart"),
+    ("HasProgressed", vain(error="NodeUnhealthy", last_step=10, in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(error="GraphCompilationFailed", in_vain=2), "CollectDiagnostics"),
+    ("HasProgressed", vain(error="CompileCacheGone", last_step=11, max_restarts=0), "CollectDiagnostics"),
     ("HasProgressed", vain(last_checkpoint=40, in_vain=2), "CountAnew"),
     ("HasProgressed", vain(last_checkpoint=41, checkpoint_before=40, in_vain=2), "CountAnew"),
     ("HasProgressed", vain(last_checkpoint=40, checkpoint_before=40, in_vain=2), "CollectDiagnostics"),
@@ -296,14 +296,24 @@ def test_every_way_out_of_a_choice_is_taken_above() -> None:
     }
 
 
-ENDS_WELL = {"job", "blind_after", "ends_by", "error", "next_attempt", "tear_down", "unread_after", "warning"}
+ENDS_WELL = {
+    "job",
+    "blind_after",
+    "ends_by",
+    "error",
+    "next_attempt",
+    "tear_down",
+    "unread_after",
+    "warning",
+    "refuted_test_nodes",
+}
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
-    "ReleaseNodes": {"error", "job", "progress", "stopping_since", "trained", "training"},
+    "ReleaseNodes": {"error", "job", "progress", "restarts_in_vain", "stopping_since", "trained", "training"},
     "DeleteJob": {"stopping_since", "trained", "training"},
-    "TearDown": {"error", "job", "progress", "stopping_since", "training"},
-    "TearDownAfterFailure": {"error", "job", "stopping_since", "trained"},
-    "StopAtLimit": {"error", "job", "trained"},
+    "TearDown": {"error", "job", "progress", "restarts_in_vain", "stopping_since", "training"},
+    "TearDownAfterFailure": {"error", "job", "restarts_in_vain", "stopping_since", "trained"},
+    "StopAtLimit": {"error", "job", "restarts_in_vain", "trained"},
     "PublishAtLimit": {"training"},
     "WriteRecord": {"error"},
     "Notify": ENDS_WELL,
@@ -315,6 +325,7 @@ NOT_TOLD = {
     "TellOwner": {
         *(
             "artifacts",
+            "refuted_test_nodes",
             "avoided_nodes",
             "folder",
             "given_up",
@@ -326,11 +337,32 @@ NOT_TOLD = {
         ),
     },
     "TellOwnerOfLog": {
-        *("artifacts", "avoided_nodes", "blind_after", "folder", "given_up", "next_attempt", "progress", "tear_down"),
+        *(
+            "artifacts",
+            "refuted_test_nodes",
+            "avoided_nodes",
+            "blind_after",
+            "folder",
+            "given_up",
+            "next_attempt",
+            "progress",
+            "tear_down",
+        ),
         "warning",
     },
     "WarnOwner": {
-        *("artifacts", "avoided_nodes", "blind_after", "ends_by", "error", "folder", "given_up", "job", "next_attempt"),
+        *(
+            "artifacts",
+            "refuted_test_nodes",
+            "avoided_nodes",
+            "blind_after",
+            "ends_by",
+            "error",
+            "folder",
+            "given_up",
+            "job",
+            "next_attempt",
+        ),
         *("progress", "tear_down", "unread_after"),
     },
     "NotifyRestart": {

@@ -579,7 +579,18 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     assert allowed == {"Variable": "$run.spec.limits.max_restarts", "NumericGreaterThan": 0}
     assert bounded == {"Variable": "$attempt", "NumericLessThan": 100}
     assert training["ShouldSubmitAgain"]["Default"] == training["HasProgressed"]["Default"] == "CollectDiagnostics"
+    to = {target: {name for name, state in training.items() if target in _ways_of(state)} for target in training}
+    assert to["DeleteJob"] == {"CountAnew", "CountRestart"}, "every restart is counted"
+    assert to["CountAnew"] == to["CountRestart"] == {"HasProgressed"}
+    first, *_, last = training["HasProgressed"]["Choices"]
+    assert (first["NumericLessThan"], first["Next"]) == (1, "CollectDiagnostics")
+    assert last == {
+        "Variable": "$restarts_in_vain",
+        "NumericLessThanPath": "$run.spec.limits.max_restarts",
+        "Next": "CountRestart",
+    }
     delete = training["DeleteJob"]
+    assert delete["Parameters"]["Payload"]["restarts_in_vain.$"] == "$restarts_in_vain"
     assert delete["Parameters"]["Payload"]["job.$"] == "$job", "one job, not the run"
     assert delete["Assign"]["attempt.$"] == "States.MathAdd($attempt, 1)", "another name"
     for name, restarts_in_vain in (
@@ -651,7 +662,7 @@ def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
         {"Variable": "$failed_graphs_retried", "BooleanEquals": False},
     ]
     assert training["RetryFailedGraphs"]["Assign"] == {"failed_graphs_retried": True}
-    assert training["RetryFailedGraphs"]["Next"] == "DeleteJob"
+    assert training["RetryFailedGraphs"]["Next"] == "HasProgressed", "it is counted as every restart"
     assert GraphCompilationFailed.__name__ not in restarted_errors()
 
 
@@ -667,7 +678,7 @@ def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only
         {"Variable": "$lost_cache", "IsNull": True},
     ]
     assert training["ForgetCache"]["Assign"] == {"lost_cache.$": "$cache", "compilation": None}
-    assert training["ForgetCache"]["Next"] == "DeleteJob"
+    assert training["ForgetCache"]["Next"] == "HasProgressed", "it is counted as every restart"
     assert CompileCacheGone.__name__ not in restarted_errors()
 
 

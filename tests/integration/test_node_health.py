@@ -1,56 +1,116 @@
-"""A node that is slow when the gang is tested is avoided, and the run ends well on the others."""
+"""Gangs whose nodes are tested before they train: of every size, with an ill node, and with a test that is wrong."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from local.twin import REPOSITORY, Twin
-from tests.integration.running import follow_run
+from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, steps_spec
+from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
 
-SLOW_NODE = """
+SLOW_DEVICE = """
 import os
-if os.environ.get("TRAINFLOW_ATTEMPT") in {attempts} and os.environ.get("GROUP_RANK") == "1":
-    import time, torch
-    add = torch.Tensor.__add__
-    def slowly(self, other):
-        time.sleep(0.3)
-        return add(self, other)
-    torch.Tensor.__add__ = slowly
+if os.environ.get("SLOW_ATTEMPTS") and os.environ.get("TRAINFLOW_ATTEMPT") in os.environ["SLOW_ATTEMPTS"].split(","):
+    if os.environ.get("GROUP_RANK", "none") in os.environ["SLOW_NODES"].split(","):
+        import time, torch
+        add = torch.Tensor.__add__
+        def slowly(self, other):
+            time.sleep(0.3)
+            return add(self, other)
+        torch.Tensor.__add__ = slowly
 """
-"""What every Python process of the run starts with: devices of the second node of some attempts are slow."""
+"""What every Python process of a run starts with: devices of some nodes are slow in some attempts."""
+
+PROGRAM = """
+for step in range(1, 4):
+    print(f"LOG 2026-01-01 00:00:00,000 - (0, {step}) step_loss : 0.5000 learning_rate : 1.00e-03 throughput : 9.00")
+"""
+
+ALL_ATTEMPTS = "1,2,3,4,5,6,7,8,9"
+
+Start = Callable[..., RunRecord]
 
 
-@pytest.mark.parametrize(("num_slow", "max_restarts"), [(1, 2), (2, 1)])
-def test_a_gang_leaves_out_the_nodes_that_are_slow_in_the_test_however_few_restarts_in_vain_are_allowed(
-    tmp_path: Path, num_slow: int, max_restarts: int
-) -> None:
-    run_id = f"steps-00unhealthy-{num_slow}"
-    attempts = [str(attempt) for attempt in range(1, num_slow + 1)]
-    image = tmp_path / "image"
-    image.mkdir()
-    (image / "sitecustomize.py").write_text(SLOW_NODE.replace("{attempts}", str(attempts)))
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    image = tmp_path_factory.mktemp("image")
+    (image / "sitecustomize.py").write_text(SLOW_DEVICE)
+    (image / "program.py").write_text(PROGRAM)
     for name in ("tests", "trainer", "trainflow"):
         (image / name).symlink_to(REPOSITORY / name)
-    spec = steps_spec(max_steps=3)
-    spec["compute"]["check_nodes"] = True
-    spec["limits"] = {"max_restarts": max_restarts}
+    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
+    with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE, image_root=image) as running:
+        yield running
 
-    with Twin(home=tmp_path / "home", log_dir=tmp_path / "logs", time_scale=TIME_SCALE, image_root=image) as twin:
-        out, console = tmp_path / "out", Console(file=io.StringIO())
-        record = follow_run(twin, parse_run_spec(spec), run_id, folder=out, console=console)
+
+@pytest.fixture
+def start(twin: Twin, tmp_path: Path) -> Start:
+    def start(
+        run_id: str, *, num_nodes: int = 2, max_restarts: int = 2, launcher: str = "none", **env: str
+    ) -> RunRecord:
+        spec: dict[str, Any] = steps_spec(launcher=launcher)
+        spec["workload"] |= {"script": "program.py", "arguments": {}, "env": env}
+        spec["compute"] |= {"check_nodes": True, "num_nodes": num_nodes}
+        spec["limits"] = {"max_restarts": max_restarts}
+        console = Console(file=io.StringIO())
+        record = follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path / "out", console=console)
         assert_nothing_is_left(twin, run_id)
+        assert replayed(twin, run_id)
+        return record
 
+    return start
+
+
+@pytest.mark.parametrize("launcher", ["none", "torchrun"])
+@pytest.mark.parametrize("num_nodes", [3, 5])
+def test_a_gang_of_an_odd_number_of_nodes_trains_at_once(start: Start, num_nodes: int, launcher: str) -> None:
+    record = start(f"steps-odd-{launcher}-{num_nodes}", num_nodes=num_nodes, launcher=launcher)
     assert (record.error, record.status) == (None, "SUCCEEDED")
-    assert [restart.error for restart in record.restarts] == ["NodeUnhealthy"] * num_slow
-    avoided = record.avoided_nodes
+    assert (record.restarts, record.avoided_nodes, record.warnings) == ([], [], [])
+
+
+def test_a_gang_that_is_slow_as_a_whole_trains_at_once(start: Start) -> None:
+    record = start("steps-0000all-slow", num_nodes=3, SLOW_ATTEMPTS=ALL_ATTEMPTS, SLOW_NODES="0,1,2")
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert (record.restarts, record.avoided_nodes) == ([], [])
+
+
+def nodes_of(record: RunRecord, attempt: int, index: str = "") -> set[str | None]:
     pods = [pod for job in record.jobs.values() for pod in job.pods]
-    slow = [{pod.node for pod in pods if f"{run_id}-training-{attempt}-1" in pod.name} for attempt in attempts]
-    assert slow == [{node} for node in avoided]
-    last = {pod.node for pod in pods if f"{run_id}-training-{num_slow + 1}-" in pod.name}
-    assert len(last) == 2 and not last & {*avoided}
+    return {pod.node for pod in pods if f"{record.run_id}-training-{attempt}-{index}" in pod.name}
+
+
+@pytest.mark.parametrize(("max_restarts", "slow"), [(2, "1"), (1, ALL_ATTEMPTS)])
+def test_a_gang_leaves_out_the_node_that_is_slow_in_the_test(start: Start, max_restarts: int, slow: str) -> None:
+    """The last restart that is allowed runs without the test, which could only end the run."""
+    run_id = f"steps-00unhealthy-{max_restarts}"
+    record = start(run_id, max_restarts=max_restarts, SLOW_ATTEMPTS=slow, SLOW_NODES="1")
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    (restart,) = record.restarts
+    assert restart.error == "NodeUnhealthy"
+    assert "compute.check_nodes: false" in restart.message
+    assert nodes_of(record, 1, "1") == {*record.avoided_nodes}
+    assert len(nodes_of(record, 2)) == 2 and not nodes_of(record, 2) & {*record.avoided_nodes}
+
+
+def test_a_test_that_fails_wherever_it_runs_is_left_out_and_its_nodes_are_used_again(start: Start) -> None:
+    """No run restarts more often without a step than its limit says."""
+    record = start("steps-0000refuted", max_restarts=4, SLOW_ATTEMPTS=ALL_ATTEMPTS, SLOW_NODES="1")
+    assert (record.error, record.status) == (None, "SUCCEEDED")
+    assert [restart.error for restart in record.restarts] == ["NodeUnhealthy"] * 2
+    first, second = (nodes_of(record, attempt, "1") for attempt in (1, 2))
+    assert first != second
+    assert record.avoided_nodes == []
+    (warning,) = record.warnings
+    assert warning == (
+        f"The test of the nodes fails wherever it runs: in attempts in a row it found {first.pop()} and {second.pop()} "
+        "unhealthy. The run goes on without the test, and uses the nodes again that only the test had named."
+    )

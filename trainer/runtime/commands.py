@@ -25,6 +25,8 @@ class SignalForwarding:
     def __init__(self) -> None:
         self._children: Sequence[subprocess.Popen[Any]] | None = None
         self._early: list[int] = []
+        self.received: int | None = None
+        """The newest signal; None before the first."""
         for signum in FORWARDED:
             signal.signal(signum, self._forward)
 
@@ -34,7 +36,13 @@ class SignalForwarding:
         for signum in self._early:
             self._send(signum)
 
+    def stop(self) -> None:
+        """Let the signals act on this process again."""
+        for signum in FORWARDED:
+            signal.signal(signum, signal.SIG_DFL)
+
     def _forward(self, signum: int, _frame: FrameType | None) -> None:
+        self.received = signum
         if self._children is None:
             self._early.append(signum)
         else:

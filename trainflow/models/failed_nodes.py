@@ -33,6 +33,20 @@ def failed_node(message: str) -> str | None:
     return None if found is None or found["node"] == "None" else found["node"]
 
 
+def refutation(nodes: Sequence[str]) -> str:
+    """The sentence for people about nodes that a test named in a row."""
+    return (
+        f"The test of the nodes fails wherever it runs: in attempts in a row it found {' and '.join(nodes)} unhealthy. "
+        "The run goes on without the test, and uses the nodes again that only the test had named."
+    )
+
+
+def proves_node_bad(error: str) -> bool:
+    """Whether a failure of this name proves that its node is bad. The test before the training only advises."""
+    failure = failure_table().classes.get(error)
+    return failure is not None and not failure.same_node and error != NodeUnhealthy.__name__
+
+
 class FailedNodes(BaseModel):
     """Nodes on which a run's jobs have failed."""
 
@@ -43,12 +57,16 @@ class FailedNodes(BaseModel):
     avoided: tuple[str, ...] = ()
     """Nodes that the run's next jobs do not use: one failure was the hardware's, or there were two of any class."""
     unproven: tuple[str, ...] = ()
-    """The avoided nodes of two failures that may have had another reason: they are used again where there is no room
-    for others."""
+    """The avoided nodes of two failures that may have had another reason, or that only a test found unhealthy: they are
+    used again where there is no room for others."""
 
-    test_in_vain: bool = False
-    """Whether the newest failure of the test before the training led to no node that had not been avoided before. As
-    long as each one does, the test's failures are no restarts in vain: the next gang lacks one bad node more."""
+    by_test: tuple[str, ...] = ()
+    """The avoided nodes that only the test before the training found unhealthy."""
+    test_failed_on: str | None = None
+    """The node that the test named in the newest attempt; None if that attempt failed otherwise."""
+    test_refuted_by: tuple[str, ...] = ()
+    """Two nodes that the test named in two attempts in a row: it fails wherever it runs, which is evidence against the
+    test. The run goes on without it, and uses the nodes again that only the test had named."""
 
     def after(self, *, error: str, message: str) -> FailedNodes:
         """The nodes after another job has failed.
@@ -58,12 +76,26 @@ class FailedNodes(BaseModel):
             message: Its message, which names the node if one node failed.
         """
         node = failed_node(message)
-        found = self._with_failure(error, node)
         if error != NodeUnhealthy.__name__:
-            return found
-        # Where more than these fail, the nodes are not the reason.
-        is_new = found.avoided != self.avoided and len(self.avoided) < MAX_NODES
-        return found.model_copy(update={"test_in_vain": not is_new})
+            return self._with_failure(error, node).model_copy(update={"test_failed_on": None})
+        if node is not None and self.test_failed_on not in (None, node):
+            return self._without_test((self.test_failed_on, node))
+        found = self._with_failure(error, node)
+        by_test = (*self.by_test, *(name for name in found.avoided if name not in self.avoided))
+        return found.model_copy(
+            update={"test_failed_on": node, "by_test": tuple(name for name in by_test if name in found.avoided)}
+        )
+
+    def _without_test(self, nodes: tuple[str | None, str]) -> FailedNodes:
+        return self.model_copy(
+            update={
+                "avoided": _without(self.avoided, *self.by_test),
+                "unproven": _without(self.unproven, *self.by_test),
+                "by_test": (),
+                "test_failed_on": None,
+                "test_refuted_by": nodes,
+            }
+        )
 
     def _with_failure(self, error: str, node: str | None) -> FailedNodes:
         failure = failure_table().classes.get(error)
@@ -72,7 +104,7 @@ class FailedNodes(BaseModel):
         if node not in self.suspected and failure.same_node:
             return self.model_copy(update={"suspected": _with(self.suspected, node)})
         avoided = _with(self.avoided, node)
-        unproven = _with(self.unproven, node) if failure.same_node else self.unproven
+        unproven = self.unproven if proves_node_bad(error) else _with(self.unproven, node)
         return self.model_copy(
             update={
                 "suspected": _without(self.suspected, node),
@@ -88,6 +120,7 @@ class FailedNodes(BaseModel):
                 "suspected": (*self.suspected, *(name for name in self.avoided if name in nodes))[-MAX_NODES:],
                 "avoided": _without(self.avoided, *nodes),
                 "unproven": _without(self.unproven, *nodes),
+                "by_test": _without(self.by_test, *nodes),
             }
         )
 

@@ -57,6 +57,15 @@ class Run(Fact):
 
     failed_nodes: FailedNodes = FailedNodes()
     """Nodes on which jobs of the run have failed; its next jobs avoid some of them."""
+    restarts_in_vain: int = 0
+    """Restarts since the run's last progress."""
+
+    @property
+    def tests_nodes(self) -> bool:
+        """Whether the next gang's nodes are tested: only where a restart is left, without which a finding could only
+        end the run, and only while the test is not refuted."""
+        is_useful = self.restarts_in_vain < self.spec.limits.max_restarts
+        return self.spec.compute.check_nodes and is_useful and not self.failed_nodes.test_refuted_by
 
     def on_next_type(self) -> Run | None:
         """The run on the first type of `compute.fallback`; None if there is none left."""

@@ -96,8 +96,9 @@ class Compute(Section):
     """PriorityClass of the gang's pods; has to be in the cluster. Where nodes are short, higher ones come first. Not
     for backend `slurm`."""
     check_nodes: bool = True
-    """Whether memory and network of a gang's nodes are tested before it trains, in less than two minutes; a node that
-    fails the test is avoided. Not for gangs of one node, elastic gangs, and images without PyTorch."""
+    """Whether memory and network of a gang's nodes are tested before it trains. The test advises: it avoids a node that
+    fails or is much slower while its peers are well, and never ends a run; whatever else happens to it, the gang
+    trains. Not for gangs of one node, elastic gangs, images without PyTorch, and the last restart that is allowed."""
     elastic: Elastic | None = None
     """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
 
@@ -397,9 +398,10 @@ class Limits(Section):
     """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is started
     anew. Covers pulling the image, and waiting in a queue."""
     max_restarts: Annotated[int, Field(ge=0, le=20)] = 2
-    """How often in a row a job is started anew, from its newest checkpoint, without getting further than before: after
-    a lost worker or node, a stall, a gang that did not come together. A run that gets further may go on being
-    restarted: to a later step, without steps to a newer checkpoint, or without either for more than six hours."""
+    """How often in a row a job is started anew, from its newest checkpoint, without getting further than before,
+    whatever the reason: a lost worker or node, a stall, a gang that did not come together, a node that the test before
+    the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without
+    steps to a newer checkpoint, or without either for more than six hours."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. Of a program that
     has not logged any (`progress`): longest time without a new line in its log. While graphs are compiled: the same, at

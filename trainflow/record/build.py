@@ -26,7 +26,7 @@ from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.pods import PodView
-from trainflow.record.restarts import avoided_nodes, restarts
+from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
 from trainflow.record.wording import count
 
@@ -86,7 +86,7 @@ def build_record(
         training=_training(kept, history),
         metrics_published=_published(published, kept),
         overhead_seconds=None if pods is None else _overhead(Interval(started_at, ended_at or now), pods),
-        warnings=_warnings(kept, described),
+        warnings=[*restart_warnings(history), *_warnings(kept, described)],
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=findings,
     )

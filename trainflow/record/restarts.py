@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainflow.models.failed_nodes import refutation
 from trainflow.models.run_record import Restart
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
@@ -46,6 +47,24 @@ def avoided_nodes(history: ExecutionHistory) -> tuple[str, ...]:
         elif task.state == DELETION:
             avoided = _object(_object(task.fields.get("run")).get("failed_nodes")).get("avoided")
     return tuple(name for name in avoided if isinstance(name, str)) if isinstance(avoided, list) else ()
+
+
+def restart_warnings(history: ExecutionHistory) -> list[str]:
+    """What a run's restarts have shown that its owner should know."""
+    nodes = refuting_nodes(history)
+    return [refutation(nodes)] if nodes else []
+
+
+def refuting_nodes(history: ExecutionHistory) -> tuple[str, ...]:
+    """The nodes that the test before the training named in attempts in a row; empty while the test is not refuted.
+
+    Args:
+        history: The run's own execution.
+    """
+    deletions = [task for task in task_outputs(history) if task.state == DELETION]
+    failed = _object(_object(deletions[-1].fields.get("run")).get("failed_nodes")) if deletions else {}
+    nodes = failed.get("test_refuted_by")
+    return tuple(name for name in nodes if isinstance(name, str)) if isinstance(nodes, list) else ()
 
 
 def _restart(failed: TaskOutput, *, attempt: int) -> Restart:

@@ -42,7 +42,8 @@ def ensure_nodes(
             cordoned stay.
 
     Raises:
-        GangTooLarge: If the node group may never have as many nodes, also beside those that are proven bad.
+        GangTooLarge: If the node group may never have as many nodes.
+        AvoidedNodesNotReplaced: If it may not have as many beside those that are proven bad.
     """
     compute = run.spec.compute
     mine = run.failed_nodes.avoided

@@ -433,6 +433,10 @@ def test_nodes_that_a_run_begins_and_ceases_to_avoid_are_lines() -> None:
         "the run uses n1 again: there is no room for other nodes",
         "the run uses n2 again: there is no room for other nodes",
     ]
+    view = PlainView()
+    list(view.new_lines(replace(now, avoided_nodes=("n1", "n2"))))
+    refuted = [*view.new_lines(replace(now, test_is_refuted=True)), *view.held_lines()]
+    assert any(line.endswith("the run uses n1, n2 again: the test that named them is refuted") for line in refuted)
     assert "avoids n1, n2" in drawn(replace(now, avoided_nodes=("n1", "n2")))
 
 

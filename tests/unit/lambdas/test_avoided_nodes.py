@@ -20,7 +20,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import job_ref, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
 from tests.unit.lambdas.test_slurm_forms import JOB
-from trainflow.errors import CapacityTimeout, GangTooLarge
+from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, failed_node, named_at
 from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
@@ -93,28 +93,66 @@ def test_a_node_that_is_used_again_is_avoided_after_one_more_failure() -> None:
     assert nodes.used_again([]) == nodes
 
 
-@pytest.mark.parametrize(
-    ("failures", "in_vain"),
-    [
-        ([], False),
-        ([("NodeUnhealthy", "a")], False),
-        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "b"), ("NodeUnhealthy", "c")], False),
-        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a")], True),
-        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a"), ("WorkerFailed", "c")], True),
-        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a"), ("NodeUnhealthy", "b")], False),
-        ([("NodeUnhealthy", None)], True),
-        ([("NodeUnhealthy", f"n{number}") for number in range(MAX_NODES)], False),
-        ([("NodeUnhealthy", f"n{number}") for number in range(MAX_NODES + 1)], True),
-        ([("DeviceFailed", "a"), ("DeviceFailed", "a")], False),
-    ],
-)
-def test_the_test_of_the_nodes_fails_in_vain_when_it_names_no_node_that_is_new(
-    failures: list[tuple[str, str | None]], in_vain: bool
-) -> None:
+Failures = list[tuple[str, str | None]]
+
+
+def after(failures: Failures) -> FailedNodes:
     nodes = FailedNodes()
     for error, node in failures:
         nodes = nodes.after(error=error, message=f"Slow. {named_at('bert-training-1-0', node)}")
-    assert nodes.test_in_vain is in_vain
+    return nodes
+
+
+def run_after(nodes: FailedNodes) -> Run:
+    return run_of(spec_with(compute__check_nodes=True)).model_copy(update={"failed_nodes": nodes})
+
+
+@pytest.mark.parametrize(
+    ("failures", "avoided"),
+    [
+        ([("NodeUnhealthy", "a")], ("a",)),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "a")], ("a",)),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", None)], ("a",)),
+        ([("NodeUnhealthy", "a"), ("WorkerFailed", "c"), ("NodeUnhealthy", "b")], ("a", "b")),
+    ],
+)
+def test_a_node_that_the_test_named_is_avoided_where_there_is_room_for_another(
+    failures: Failures, avoided: tuple[str, ...]
+) -> None:
+    nodes = after(failures)
+    assert (nodes.avoided, nodes.by_test, nodes.unproven, nodes.test_refuted_by) == (avoided, avoided, avoided, ())
+    assert run_after(nodes).tests_nodes
+
+
+@pytest.mark.parametrize(
+    ("failures", "avoided"),
+    [
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "b")], ()),
+        ([("DeviceFailed", "c"), ("NodeUnhealthy", "a"), ("NodeUnhealthy", "b")], ("c",)),
+        ([("NodeUnhealthy", "d"), ("NodeLost", "c"), ("NodeUnhealthy", "a"), ("NodeUnhealthy", "b")], ("c",)),
+        ([("NodeUnhealthy", "a"), ("NodeUnhealthy", "b"), ("DeviceFailed", "c")], ("c",)),
+    ],
+)
+def test_a_test_that_names_another_node_in_the_next_attempt_is_refuted_and_its_nodes_are_used_again(
+    failures: Failures, avoided: tuple[str, ...]
+) -> None:
+    nodes = after(failures)
+    assert (nodes.avoided, nodes.by_test, nodes.test_refuted_by) == (avoided, (), ("a", "b"))
+    assert not run_after(nodes).tests_nodes
+    assert {*nodes.unproven} <= {*nodes.avoided}
+
+
+@pytest.mark.parametrize(
+    ("max_restarts", "in_vain", "tested"), [(0, 0, False), (1, 0, True), (1, 1, False), (2, 1, True), (2, 2, False)]
+)
+def test_nodes_are_tested_only_where_a_restart_is_left_so_that_the_test_never_ends_a_run(
+    max_restarts: int, in_vain: int, tested: bool
+) -> None:
+    spec = spec_with(limits={"max_restarts": max_restarts}, compute__check_nodes=True)
+    run = run_of(spec).model_copy(update={"restarts_in_vain": in_vain})
+    assert run.tests_nodes is tested
+    command = " ".join(job_of(run, Stage.TRAINING, in_vain + 1, artifacts_url="s3://a/").command)
+    assert ("node_health" in command) is tested
 
 
 def test_the_state_that_deletes_a_job_returns_the_run_that_remembers_its_node(
@@ -215,7 +253,7 @@ def test_a_node_that_one_run_avoids_is_granted_to_no_other(aws: Aws, cluster: Fa
 def test_a_run_that_cannot_avoid_a_node_fails_with_its_name(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2, maximum=2)
     add_nodes(cluster, "a", "b")
-    with pytest.raises(GangTooLarge, match=r"have failed on a; the run avoids it, but .* at most 2 nodes"):
+    with pytest.raises(AvoidedNodesNotReplaced, match=r"have failed on a; the run avoids it, but .* at most 2 nodes"):
         ensure(avoiding(run_of(), "a"))
     assert aws.desired(TYPE) == 2
 
@@ -244,7 +282,7 @@ def test_no_more_avoided_nodes_are_used_again_than_there_is_no_room_for(aws: Aws
     aws.add_nodegroup(TYPE, desired=3, maximum=3)
     add_nodes(cluster, "a", "b", "c")
     assert ensure(doubting(run_of(), "a", "b"))["avoided_nodes"] == ["b"], "the one that failed longest ago is used"
-    with pytest.raises(GangTooLarge, match="have failed on a, b, c"):
+    with pytest.raises(AvoidedNodesNotReplaced, match="have failed on a, b, c"):
         ensure(doubting(run_of(), "c", proven=("a", "b")))
     assert ensure(doubting(run_of(), "a", proven=("c",)))["avoided_nodes"] == ["c"]
 
@@ -254,7 +292,7 @@ def test_a_node_that_is_used_again_has_to_be_ready(aws: Aws, cluster: FakeKubern
     add_nodes(cluster, "b")
     add_nodes(cluster, "a", ready=False)
     assert ensure(doubting(run_of(), "a"))["avoided_nodes"] == ["a"], "it may be replaced"
-    with pytest.raises(GangTooLarge):
+    with pytest.raises(AvoidedNodesNotReplaced):
         ensure(doubting(run_of(), "a"), waiting_since=datetime.now(UTC) - timedelta(minutes=46))
 
 
@@ -275,7 +313,7 @@ def test_a_run_waits_for_the_replacement_of_a_lost_node(aws: Aws, cluster: FakeK
     add_nodes(cluster, "b")
     add_nodes(cluster, "a", ready=False)
     assert not ensure(avoiding(run_of(), "a"))["ready"]
-    with pytest.raises(GangTooLarge, match="the run avoids it"):
+    with pytest.raises(AvoidedNodesNotReplaced, match="the run avoids it"):
         ensure(avoiding(run_of(), "a"), waiting_since=datetime.now(UTC) - timedelta(minutes=46))
 
 
@@ -392,7 +430,7 @@ def test_a_node_that_another_run_uses_is_not_taken_from_it(
 ) -> None:
     other = {"name": "other-0", "labels": {**MANAGED_BY, RUN_LABEL: "other-0123456789ab"}}
     cluster.add("pods", {"metadata": other, "spec": {"nodeName": "a"}, "status": {"phase": "Running"}})
-    with pytest.raises(GangTooLarge):
+    with pytest.raises(AvoidedNodesNotReplaced):
         ensure(avoiding(run_of(), "a"))
     assert aws.instances(TYPE) == replacing
 
@@ -411,7 +449,7 @@ def test_a_node_on_which_a_pod_appears_before_the_cordon_is_left_to_its_run(
     monkeypatch.setattr(cluster, "_patch", place_pod_and_patch)
     run = avoiding(run_of(), "a")
     for _ in range(2):
-        with pytest.raises(GangTooLarge):
+        with pytest.raises(AvoidedNodesNotReplaced):
             ensure(run)
         node = cluster.objects["nodes", "a"]
         assert not node["metadata"]["annotations"] and "unschedulable" not in node["spec"]
@@ -464,6 +502,6 @@ def test_nothing_is_done_to_a_node_unless_the_deployment_asks_for_it(
     aws: Aws, cluster: FakeKubernetesApi, replacing: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPLACE_BAD_NODES", "false")
-    with pytest.raises(GangTooLarge):
+    with pytest.raises(AvoidedNodesNotReplaced):
         ensure(avoiding(run_of(), "a"))
     assert aws.instances(TYPE) == replacing and "unschedulable" not in cluster.objects["nodes", "a"]["spec"]

@@ -19,7 +19,12 @@ LOST = "Pod 'x-1' on node 'ip-10-0-0-7' failed: its node is gone."
 
 
 def tell(
-    stage: Stage = Stage.TRAINING, *, attempt: int = 1, avoided: tuple[str, ...] = (), error: str = "NodeLost"
+    stage: Stage = Stage.TRAINING,
+    *,
+    attempt: int = 1,
+    avoided: tuple[str, ...] = (),
+    error: str = "NodeLost",
+    refuted: tuple[str, ...] = (),
 ) -> None:
     """As state `NotifyRestart` does."""
     event: dict[str, Any] = {
@@ -30,6 +35,7 @@ def tell(
         "job": job_of(RUN, stage, attempt, artifacts_url="s3://a/").ref.model_dump(mode="json"),
         "next_attempt": attempt + 1,
         "avoided_nodes": avoided,
+        "refuted_test_nodes": refuted,
         "progress": MetricsCursor(last_step=40).model_dump(mode="json"),
         "folder": f"s3://artifacts/runs/{RUN.run_id}/",
     }
@@ -65,6 +71,24 @@ def test_a_node_that_is_avoided_from_now_on_is_named_with_what_to_do(aws: Aws) -
 
 def test_a_node_that_may_not_be_the_reason_is_used_again_where_there_is_no_other(aws: Aws) -> None:
     tell(avoided=("ip-10-0-0-7",), error="WorkerFailed")
+    ((_, text),) = aws.messages
+    assert "does not use the node ip-10-0-0-7 any more, unless the node group has no room for another." in text
+
+
+def test_a_test_that_fails_wherever_it_runs_is_said_to_do_so_with_the_way_out(aws: Aws) -> None:
+    tell(error="NodeUnhealthy", refuted=("ip-10-0-0-3", "ip-10-0-0-7"))
+    tell(attempt=2, error="WorkerFailed", refuted=("ip-10-0-0-3", "ip-10-0-0-7"))
+    (_, text), (_, later) = aws.messages
+    assert (
+        "The test of the nodes fails wherever it runs: in attempts in a row it found ip-10-0-0-3 and ip-10-0-0-7 "
+        "unhealthy. The run goes on without the test, and uses the nodes again that only the test had named." in text
+    )
+    assert "`compute.check_nodes: false` trains without the test" in text
+    assert "wherever it runs" not in later
+
+
+def test_a_node_that_only_the_test_named_is_used_again_where_there_is_no_other(aws: Aws) -> None:
+    tell(avoided=("ip-10-0-0-7",), error="NodeUnhealthy")
     ((_, text),) = aws.messages
     assert "does not use the node ip-10-0-0-7 any more, unless the node group has no room for another." in text
 

@@ -6,14 +6,34 @@ import itertools
 
 import pytest
 
-from trainer.node_figures import Measured, better, of_node, rounds, summary, unhealthy
+from trainer.node_figures import (
+    EXCHANGE,
+    MEMORY,
+    Finding,
+    Measured,
+    better,
+    finding,
+    finding_of_start,
+    limit_seconds,
+    of_node,
+    partners,
+    rounds,
+    summary,
+)
 
-WHAT = "The memory of this node's devices"
+LATE = Measured(is_late=True)
 
 
-def measured(*figures: float | str) -> list[Measured]:
+def measured(*figures: float | str | Measured) -> list[Measured]:
     """Figures in GB/s, and errors."""
-    return [Measured(error=each) if isinstance(each, str) else Measured(gigabytes_per_second=each) for each in figures]
+    return [
+        each
+        if isinstance(each, Measured)
+        else Measured(error=each)
+        if isinstance(each, str)
+        else Measured(gigabytes_per_second=each)
+        for each in figures
+    ]
 
 
 @pytest.mark.parametrize(
@@ -25,33 +45,88 @@ def measured(*figures: float | str) -> list[Measured]:
         ([390.0, 800.0], [0]),
         ([800.0, "NRT_EXEC_HW_ERR_HBM", 790.0], [1]),
         ([800.0, "NRT_EXEC_HW_ERR_HBM"], [1]),
-        (["no device", "no device", "no device"], []),
-        ([100.0, "broken", 790.0, 805.0], [0, 1]),
+        ([800.0, LATE], [1]),
+        ([800.0, LATE, 790.0, 100.0, 805.0], [1, 3]),
         ([Measured(), Measured()], []),
     ],
 )
-def test_a_node_is_unhealthy_that_fails_alone_or_is_less_than_half_as_fast_as_the_median(
-    figures: list[float | str], numbers: list[int]
+def test_a_node_is_unhealthy_that_fails_hangs_or_is_slow_while_its_peers_are_well(
+    figures: list[float | str | Measured], numbers: list[int]
 ) -> None:
-    nodes = [each if isinstance(each, Measured) else measured(each)[0] for each in figures]
-    assert list(unhealthy(nodes, WHAT)) == numbers
+    found = finding(measured(*figures), MEMORY)
+    assert (list(found.unhealthy), found.inconclusive) == (numbers, "")
 
 
-def test_the_sentence_has_both_figures() -> None:
-    assert unhealthy(measured(800.0, 120.0, 790.0), WHAT)[1] == (
-        "The memory of this node's devices reached 120 GB/s in the test before the training, and the median of the "
-        "gang's 3 nodes is 790 GB/s."
+@pytest.mark.parametrize(
+    "figures",
+    [
+        ["no device", "no device", "no device"],
+        [LATE, LATE],
+        [100.0, "broken", 790.0, 805.0],
+        [LATE, "broken", 800.0],
+        ["broken"],
+    ],
+)
+def test_what_happens_to_half_of_the_gang_names_no_node(figures: list[float | str | Measured]) -> None:
+    found = finding(measured(*figures), MEMORY)
+    assert not found.unhealthy and found.inconclusive.endswith("so the test names no node, and the training starts.")
+
+
+@pytest.mark.parametrize(
+    ("figures", "numbers"),
+    [
+        ([9.0, 1.0], []),
+        ([9.0, 1.0, 9.0], [1]),
+        ([9.0, "reset by peer", 9.0], [1]),
+        ([9.0, 9.0, "broken", LATE, 9.0], [2]),
+        ([LATE, 9.0, 9.0, LATE, "broken"], [4]),
+        ([9.0, LATE, 9.0], [1]),
+        ([9.0, LATE, LATE, 9.0, 9.0], []),
+        ([9.0, "broken", "broken", 9.0, 9.0], []),
+        ([9.0, "broken", 9.0, LATE, 9.0, 9.0], []),
+        ([LATE, "broken", LATE], []),
+        (["no device", "no device", "no device"], []),
+    ],
+)
+def test_of_the_nodes_that_an_exchange_holds_up_the_one_is_named_that_explains_all(
+    figures: list[float | str | Measured], numbers: list[int]
+) -> None:
+    found = finding(measured(*figures), EXCHANGE)
+    assert list(found.unhealthy) == numbers
+    assert bool(found.inconclusive) == (not numbers and len(figures) > 2)
+
+
+def test_a_device_that_does_not_start_is_a_nodes_own_and_a_group_that_is_not_formed_is_not() -> None:
+    nodes = measured(Measured(), "NRT_INIT failed", Measured())
+    assert list(finding_of_start(nodes, MEMORY).unhealthy) == [1]
+    assert finding_of_start(nodes, EXCHANGE) == Finding(
+        inconclusive="The exchange of data between nodes failed the test before the training, or was slow, on 1 of 3 "
+        "nodes (NRT_INIT failed), so the test names no node, and the training starts."
     )
 
 
-def test_two_nodes_that_exchange_data_are_not_compared() -> None:
-    assert unhealthy(measured(9.0, 1.0), WHAT, fewest=3) == {}
-    assert list(unhealthy(measured(9.0, 1.0, 9.0), WHAT, fewest=3)) == [1]
+def test_the_sentences_have_both_figures() -> None:
+    assert finding(measured(800.0, 120.0, 790.0), MEMORY).unhealthy[1] == (
+        "The memory of this node's devices reached 120 GB/s in the test before the training, and the median of the "
+        "gang's 3 nodes is 790 GB/s."
+    )
+    peers = [Measured(gigabytes_per_second=8.0, seconds=0.6)] * 2
+    assert finding([*peers, LATE], MEMORY, seconds=31.2).unhealthy[2] == (
+        "The memory of this node's devices has not been measured in the test before the training after 31 seconds; "
+        "other nodes of the gang took 0.6 seconds at most."
+    )
 
 
-def test_a_node_is_as_fast_as_its_slowest_process_and_fails_with_any_of_them() -> None:
+def test_a_node_hangs_by_the_pace_of_its_peers() -> None:
+    assert (limit_seconds(0.5), limit_seconds(90.0)) == (30.0, 1800.0)
+
+
+def test_a_node_is_as_fast_as_its_slowest_process_and_fails_or_is_late_with_any_of_them() -> None:
     assert of_node(measured(8.0, 3.0, 9.0)) == Measured(gigabytes_per_second=3.0)
     assert of_node(measured(8.0, "parity error")).error == "parity error"
+    assert of_node([*measured(8.0), None]).is_late
+    late_and_failed = of_node([*measured("parity error"), None])
+    assert (late_and_failed.error, late_and_failed.is_late) == ("parity error", False)
 
 
 def test_the_better_of_two_measurements_counts() -> None:
@@ -73,8 +148,13 @@ def test_every_node_has_its_two_neighbours_as_partners_and_one_at_a_time(num_nod
         assert pairs == ([(0, 1)] if num_nodes == 2 else [])
 
 
+@pytest.mark.parametrize("num_nodes", range(1, 12))
+def test_both_partners_of_a_pair_know_each_other(num_nodes: int) -> None:
+    for node in range(num_nodes):
+        for partner in partners(node, num_nodes):
+            assert node in partners(partner, num_nodes)
+
+
 def test_a_healthy_gang_is_summed_up_in_a_line() -> None:
-    memory = dict(enumerate(measured(780.0, 812.0)))
-    assert summary(memory, dict(enumerate([Measured(), Measured()])), seconds=12.34) == (
-        "Tested 2 nodes in 12.3 s: memory 780 to 812 GB/s."
-    )
+    told = {"memory": measured(780.0, 812.0), "exchange": [Measured(), Measured()]}
+    assert summary(told, seconds=12.34) == "Tested 2 nodes in 12.3 s: memory 780 to 812 GB/s."

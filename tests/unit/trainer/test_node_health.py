@@ -1,24 +1,23 @@
-"""The test of a gang's nodes: how it is started, what the nodes agree on, and how each of them ends."""
+"""The test of a gang's nodes as seen by the process that starts it: only a verdict that names a node ends a gang."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from tests.waiting import wait_until
-from trainer import node_health, node_test
+from trainer import node_health, node_measurements, node_verdict
 from trainer.device.cpu import CpuDevice
 from trainer.helpers import install
 from trainer.node_figures import Measured
-from trainer.node_test import Meeting, Place
+from trainer.node_verdict import Verdict
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid, NodeUnhealthy, PeerLost
 
@@ -45,58 +44,113 @@ def test_an_image_without_pytorch_trains_untested(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "The image has no PyTorch, so the nodes are not tested.\ntrains\n")
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    yield store.port
+def test_the_node_that_the_verdict_names_reports_itself_and_its_peers_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_health, "SECONDS_FOR_THE_UNHEALTHY", 0.0)
+    verdict = Verdict(unhealthy={2: "Slow."}, acknowledged=True)
+    with pytest.raises(NodeUnhealthy) as own:
+        node_health.require_health(verdict, 2)
+    assert str(own.value) == "Slow. compute.check_nodes: false in the run's spec trains without the test."
+    with pytest.raises(PeerLost, match=r"Node 2 of the gang .* compute\.check_nodes: false"):
+        node_health.require_health(verdict, 0)
 
 
-def outcomes(port: int, nodes: Sequence[Callable[[Meeting], object]], *, per_node: int = 1) -> list[str]:
-    """What each process of a gang ends with: `healthy`, or the error."""
-    ended = [""] * len(nodes)
-
-    def process(rank: int) -> None:
-        try:
-            nodes[rank](Meeting(Place(rank, len(nodes), per_node), "localhost", port))
-            ended[rank] = "healthy"
-        except (NodeUnhealthy, PeerLost) as error:
-            ended[rank] = f"{type(error).__name__}: {error}"
-
-    threads = [threading.Thread(target=process, args=(rank,)) for rank in range(len(nodes))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return ended
+def test_a_verdict_that_names_no_node_is_printed_and_the_gang_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    node_health.require_health(Verdict(sentence="Tested 2 nodes."), 0)
+    assert capsys.readouterr().out == "Tested 2 nodes.\n"
 
 
-def measuring(*figures: float | str) -> Callable[[Meeting], object]:
-    """A process whose measurements have these results, one after the other; the last one again and again."""
-    left = list(figures)
+def test_the_first_verdict_of_a_node_stays(tmp_path: Path) -> None:
+    assert node_verdict.read(tmp_path) is None
+    first = Verdict(unhealthy={3: "Slow."}, acknowledged=True, sentence="")
+    node_verdict.write(tmp_path, first)
+    node_verdict.write(tmp_path, Verdict(sentence="Late."))
+    assert node_verdict.read(tmp_path) == first
 
-    def measure() -> Measured:
-        found = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(found, str):
-            raise RuntimeError(found)
-        return Measured(gigabytes_per_second=found)
 
-    return lambda meeting: node_test.measured(meeting, "memory", "The memory", measure)
+def process(*statements: str) -> list[str]:
+    """A launcher of the test that does this."""
+    lines = (
+        "import os, pathlib, signal, sys, time",
+        "from trainer import node_verdict",
+        "from trainer.node_verdict import Verdict",
+        "folder = pathlib.Path(os.environ[node_verdict.FOLDER])",
+        *statements,
+    )
+    return [sys.executable, "-c", "\n".join(lines)]
+
+
+HANGS = ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "time.sleep(600)")
+FOUND = "node_verdict.write(folder, Verdict(sentence='Tested.'))"
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_test, "SECONDS_FOR_THE_UNHEALTHY", 0.0)
-    monkeypatch.setattr(node_test, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(node_health, "SECONDS_TO_END", 0.2)
 
 
-def test_the_slow_node_names_itself_and_its_peers_do_not(port: int) -> None:
-    slow, *others = outcomes(port, [measuring(1.0), *(measuring(8.0) for _ in range(3))])
-    assert slow.startswith("NodeUnhealthy: The memory reached 1 GB/s") and "4 nodes is 8 GB/s" in slow
-    assert others == ["PeerLost: Node 0 of the gang failed its test; its own report says why."] * 3
+@pytest.mark.lengthy
+@pytest.mark.parametrize(
+    ("launcher", "sentence"),
+    [
+        (process(FOUND), "Tested."),
+        (process(FOUND, "sys.exit(1)"), "Tested."),
+        (process(FOUND, *HANGS), "Tested."),
+        (
+            process("node_verdict.mark_started(folder)", *HANGS),
+            "The test of the nodes hangs after 0.2 seconds; the training starts without its result.",
+        ),
+        (
+            process("sys.exit(1)"),
+            "The test of the nodes has ended without a result (exit code 1); the training starts without its result.",
+        ),
+        (
+            process("os.kill(os.getpid(), signal.SIGSEGV)"),
+            "The test of the nodes has ended without a result (exit code -11); the training starts without its result.",
+        ),
+    ],
+    ids=["ends", "fails", "hangs at its end", "hangs", "without a verdict", "crashes"],
+)
+def test_whatever_happens_to_the_test_it_is_ended_and_the_gang_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: Sequence[str], sentence: str
+) -> None:
+    monkeypatch.setattr(node_health, "BACKSTOP_SECONDS", 0.0)
+    assert node_health.tested(launcher, tmp_path) == Verdict(sentence=sentence)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in node_verdict.started(tmp_path))
 
 
-def test_a_node_that_was_slow_once_is_healthy(port: int) -> None:
-    assert outcomes(port, [measuring(8.0), measuring(1.0, 7.0), measuring(8.0)]) == ["healthy"] * 3
+def test_a_test_that_cannot_be_started_does_not_end_the_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*_words: object, **_options: object) -> None:
+        raise OSError("read-only file system")
+
+    became: list[object] = []
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refused)
+    monkeypatch.setattr(node_health, "become", became.append)
+    node_health.main(["--processes", "1", "--", *TORCHRUN, "train.py"], environment.read({}))
+    assert became == [[*TORCHRUN, "train.py"]]
+    assert capsys.readouterr().out == (
+        "The test of the nodes could not be started (read-only file system); the training starts without its result.\n"
+    )
+
+
+@pytest.mark.lengthy
+def test_a_stop_during_the_test_ends_the_pod_and_starts_no_training(tmp_path: Path) -> None:
+    launcher = process("node_verdict.mark_started(folder)", "time.sleep(600)")
+    ended: list[object] = []
+
+    def stop() -> None:
+        wait_until(lambda: bool(node_verdict.started(tmp_path)), seconds=60)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    try:
+        with pytest.raises(SystemExit) as end:
+            ended.append(node_health.tested(launcher, tmp_path))
+    finally:
+        stopper.join()
+    assert (end.value.code, ended) == (128 + signal.SIGTERM, [])
 
 
 class DisturbedDevice(CpuDevice):
@@ -114,78 +168,13 @@ class DisturbedDevice(CpuDevice):
 def test_memory_that_is_disturbed_at_first_is_as_fast_as_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     device = DisturbedDevice(num_disturbed=10)
     monkeypatch.setattr("time.perf_counter", lambda: device.now)
-    figure = node_test.copied(device).gigabytes_per_second
-    assert figure == pytest.approx(2 * 4 * node_test.ELEMENTS / 0.001 / 1e9)
+    figure = node_measurements.copied(device).gigabytes_per_second
+    assert figure == pytest.approx(2 * 4 * node_measurements.ELEMENTS / 0.001 / 1e9)
 
 
-def test_one_process_that_fails_makes_its_node_unhealthy(port: int) -> None:
-    nodes = [measuring(8.0), measuring(8.0), measuring(8.0), measuring("HBM parity error")]
-    ended = outcomes(port, nodes, per_node=2)
-    assert [each.partition(":")[0] for each in ended] == ["PeerLost", "PeerLost", "NodeUnhealthy", "NodeUnhealthy"]
-    assert "RuntimeError: HBM parity error" in ended[3]
+def test_an_error_of_a_driver_is_a_result_with_its_first_line() -> None:
+    def breaks() -> Measured:
+        raise RuntimeError("HBM parity error\nsecond line")
 
-
-def test_what_fails_on_every_node_is_left_to_the_program(port: int) -> None:
-    assert outcomes(port, [measuring("no such backend") for _ in range(3)]) == ["healthy"] * 3
-
-
-def test_an_exchange_that_fails_with_both_neighbours_names_the_error() -> None:
-    without_backend = dist.ProcessGroup(0, 2)
-    failed = node_test.exchanged(CpuDevice(), [without_backend, without_backend], 3)
-    assert failed.error.startswith("RuntimeError: No backend type associated")
-    assert node_test.exchanged(CpuDevice(), [], 1).error == "there was no neighbour"
-
-
-@pytest.mark.parametrize("healthy_before", [0, 1, 2])
-def test_a_node_that_hangs_in_any_measurement_is_unhealthy(port: int, healthy_before: int) -> None:
-    """Node 0 is slow, so that the gang measures as often as it may; the last node hangs."""
-    ended = hanging_gang(port, [False, False, True], healthy_before)
-    assert ended[2] == (
-        "NodeUnhealthy: The test before the training (memory) has not ended on this node after 60 seconds; it has on "
-        "2 of 3 nodes."
-    )
-    assert [each.partition(":")[0] for each in ended[:2]] == ["PeerLost"] * 2
-
-
-@pytest.mark.parametrize("healthy_before", [0, 1, 2])
-def test_a_gang_that_hangs_blames_no_node(port: int, healthy_before: int) -> None:
-    ended = hanging_gang(port, [True, True, True], healthy_before)
-    assert [each.partition(":")[0] for each in ended] == ["PeerLost"] * 3
-
-
-def hanging_gang(port: int, hang: Sequence[bool], healthy_before: int) -> list[str]:
-    """What the time limit ends each node with, when some hang after a number of measurements."""
-    gang = [Meeting(Place(rank, len(hang), 1), "localhost", port) for rank in range(len(hang))]
-    hanging, released = [threading.Event() for _ in hang], threading.Event()
-
-    def measuring(meeting: Meeting) -> None:
-        rank, done = meeting.place.rank, 0
-
-        def measure() -> Measured:
-            nonlocal done
-            if hang[rank] and done == healthy_before:
-                hanging[rank].set()
-                released.wait(60)
-            done += 1
-            return Measured(gigabytes_per_second=8.0 if rank else 1.0)
-
-        with suppress(NodeUnhealthy, PeerLost):
-            node_test.measured(meeting, "memory", "The memory", measure)
-
-    threads = [threading.Thread(target=measuring, args=(meeting,), daemon=True) for meeting in gang]
-    for thread in threads:
-        thread.start()
-    for rank, hangs in enumerate(hang):
-        assert not hangs or hanging[rank].wait(30)
-    late = {rank for rank, hangs in enumerate(hang) if hangs}
-    wait_until(lambda: all(meeting.late_nodes() == late for meeting in gang), seconds=30)
-
-    ended = []
-    for meeting in gang:
-        with pytest.raises((NodeUnhealthy, PeerLost)) as error:
-            node_test.require_end(meeting, "memory", 60.0)
-        ended.append(f"{error.type.__name__}: {error.value}")
-    released.set()
-    for thread in threads:
-        thread.join(30)
-    return ended
+    found = node_measurements.attempted(breaks)
+    assert (found.error, found.gigabytes_per_second) == ("RuntimeError: HBM parity error", None)

@@ -132,9 +132,12 @@ class PlainView:
             newest = snapshot.restarts[-1].at if snapshot.restarts else snapshot.observed_at
             yield _Line(f"the run avoids {', '.join(self._avoided)} from now on", newest)
         if again := [name for name in before if name not in self._avoided]:
-            yield _Line(
-                f"the run uses {', '.join(again)} again: there is no room for other nodes", snapshot.observed_at
+            why = (
+                "the test that named them is refuted"
+                if snapshot.test_is_refuted
+                else "there is no room for other nodes"
             )
+            yield _Line(f"the run uses {', '.join(again)} again: {why}", snapshot.observed_at)
 
     def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
         if snapshot.staging is None:

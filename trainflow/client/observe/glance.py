@@ -23,7 +23,7 @@ from trainflow.record.failure import run_error
 from trainflow.record.history import current_state
 from trainflow.record.pods import PodView
 from trainflow.record.published import latest_of_each_step
-from trainflow.record.restarts import avoided_nodes, restarts
+from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
 from trainflow.record.steps import KeptSteps, newest_checkpoints
 
 
@@ -68,9 +68,10 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
         checkpoints=newest_checkpoints([*kept.checkpoints, *training.checkpoints()]),
         restarts=tuple(restarts(history)),
         avoided_nodes=avoided_nodes(history),
+        test_is_refuted=bool(refuting_nodes(history)),
         cost=node_use(history, spec).cost(end=history.ended_at or now),
         error=run_error(history),
-        warnings=tuple(training.warnings()) if running else (),
+        warnings=(*restart_warnings(history), *training.warnings()) if running else (),
         trouble=(executions.trouble or seen.trouble or unread) if running else None,
     )
 

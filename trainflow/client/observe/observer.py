@@ -33,7 +33,7 @@ from trainflow.record.history import ExecutionHistory, Visit, current_state, tas
 from trainflow.record.placement import placement_of
 from trainflow.record.pods import PodView
 from trainflow.record.published import compare
-from trainflow.record.restarts import avoided_nodes, restarts
+from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 
 if TYPE_CHECKING:
@@ -97,6 +97,7 @@ class RunObserver:
         states would date pods and steps before the states that made them."""
         self._restarts: tuple[Restart, ...] = ()
         self._avoided_nodes: tuple[str, ...] = ()
+        self._restart_warnings: tuple[str, ...] = ()
         self._instance_type: str | None = None
         self._node_use: NodeUse | None = None
         self._not_compared: str | None = None
@@ -150,11 +151,12 @@ class RunObserver:
             checkpoints=newest_checkpoints(self._training.checkpoints()),
             restarts=self._restarts,
             avoided_nodes=self._avoided_nodes,
+            test_is_refuted=bool(self._restart_warnings),
             cost=self._node_use.cost(end=history.ended_at or self._clock()) if self._node_use else None,
             error=run_error(history),
             last_lines=self._last_lines(pods),
             log_tail=self._log_tail(pods),
-            warnings=tuple(self._training.warnings()),
+            warnings=(*self._restart_warnings, *self._training.warnings()),
             trouble=self._trouble(),
         )
 
@@ -218,6 +220,7 @@ class RunObserver:
             self._told = history, tuple(all_visits([history, *self._executions.children]))
             self._restarts = tuple(restarts(history))
             self._avoided_nodes = avoided_nodes(history)
+            self._restart_warnings = tuple(restart_warnings(history))
             self._node_use = node_use(history, self._spec())
             answer = task_output(history, "EnsureCapacity")
             self._instance_type = answer.get("instance_type") if isinstance(answer, dict) else None

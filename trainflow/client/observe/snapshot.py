@@ -53,6 +53,8 @@ class RunSnapshot:
     restarts: tuple[Restart, ...] = ()
     """Jobs that failed and were submitted again."""
     avoided_nodes: tuple[str, ...] = ()
+    test_is_refuted: bool = False
+    """Whether the run goes on without the test of its nodes, because it fails wherever it runs."""
     """Nodes that the run does not use because its jobs failed there."""
     cost: Cost | None = None
     """Estimate of what the run's nodes have cost so far; None while it has held none."""
