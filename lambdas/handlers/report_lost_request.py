@@ -1,9 +1,9 @@
 """Reports the requests for runs that nobody has answered: messages of the dead-letter queue of run requests.
 
 A message is there after StartRun has failed three times over it, whatever the reason, or because EventBridge or
-Scheduler could not deliver it. Its sender sees neither. So it is reported as a refusal is, by an object beside the upload
-and by one message to the notification channels, and leaves the queue. The run spec is not read: it may be what has ended
-StartRun.
+Scheduler could not deliver it. Its sender sees neither. So it is reported as a refusal is, by an object beside the
+upload and by one message to the notification channels, and leaves the queue. The run spec is not read: it may be what
+has ended StartRun.
 
 A message that cannot be reported stays in the queue, which delivers it again and has an alarm.
 """

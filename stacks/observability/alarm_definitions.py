@@ -200,15 +200,15 @@ def _dead_letters(queues: Mapping[str, sqs.IQueue]) -> Iterator[Definition]:
 
 def _messages_in(queue: sqs.IQueue) -> cloudwatch.MathExpression:
     """All messages: one that a function fails to report again and again is hidden most of the time."""
-    options = {"statistic": "Maximum", "period": metrics.SURVEY}
+    period = metrics.SURVEY
     return cloudwatch.MathExpression(
         expression="waiting + hidden",
         using_metrics={
-            "waiting": queue.metric_approximate_number_of_messages_visible(**options),
-            "hidden": queue.metric_approximate_number_of_messages_not_visible(**options),
+            "waiting": queue.metric_approximate_number_of_messages_visible(statistic="Maximum", period=period),
+            "hidden": queue.metric_approximate_number_of_messages_not_visible(statistic="Maximum", period=period),
         },
         label="messages",
-        period=metrics.SURVEY,
+        period=period,
     )
 
 
