@@ -2,7 +2,8 @@
 
 The sender of a request does not see an error, so a refused request is reported by one message to the notification
 channels, and a refused upload by an object beside it, for a person who has not subscribed to them. After an error of
-AWS the message stays in the queue, which delivers it again and finally moves it to the dead-letter queue.
+AWS the message stays in the queue, which delivers it again and finally moves it to the dead-letter queue, which
+ReportLostRequest reads. The queue hands over one message at a time: one that ends the function takes no other along.
 
 Queue and EventBridge deliver at least once, and a function that has crashed is called again. A run is named after its
 request and a message after what it is about, so each happens once.
@@ -21,9 +22,11 @@ from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, tracer
-from lambdas.logic.messages import already_run, not_its_turn, refusal, refused_upload
+from lambdas.handlers.uploads import is_newest, write_beside
+from lambdas.logic.messages import already_run, not_its_turn, refusal
 from lambdas.logic.overlaps import Turn, is_going, turn_of
 from lambdas.logic.run_requests import (
+    REQUESTS,
     Execution,
     Request,
     Scheduled,
@@ -33,6 +36,7 @@ from lambdas.logic.run_requests import (
     identity_of,
     is_answered_by,
     parse_request,
+    refusal_of,
 )
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid, ServiceUnavailable, TrainflowError
 from trainflow.models.environment import RunTableEnvironment, WorkflowEnvironment
@@ -43,10 +47,7 @@ from trainflow.record.history import arn_of_execution
 TURN_POLL_SECONDS = 60
 """Time after which a scheduled run that waits for the one before it asks again."""
 
-REQUESTS = "requests"
-"""Source of messages that are about a request and no run."""
-
-# A batch that failed as a whole is not an error of the function: each message is retried separately.
+# A message that failed is not an error of the function: the queue delivers it again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 
@@ -82,42 +83,23 @@ def _refuse(request: Request | None, error: TrainflowError, *, title: str, ident
 
     A request that comes again when this was said changes nothing.
     """
-    table, about = RunTable(read(RunTableEnvironment).run_table), f"refused {identity}"
+    table, about = RunTable(read(RunTableEnvironment).run_table), refusal_of(identity)
     if table.was_told(REQUESTS, about):
         return
     subject, message = refusal(title, error)
     if isinstance(request, Upload) and isinstance(error, InvalidRunSpec):
-        _write_beside(request, message)
+        write_beside(request, message)
     notify_once(table, REQUESTS, about, subject=subject, message=message)
-
-
-def _write_beside(upload: Upload, message: str) -> None:
-    """Write beside the upload why it starts no run. A failure here must not keep the same message from being sent."""
-    try:
-        if _is_newest(upload):
-            text = refused_upload(message)
-            objects.write(upload.bucket, upload.refusal_key, text, content_type="text/plain; charset=utf-8")
-    except Exception:  # noqa: BLE001 (whatever it is, the message is sent)
-        logger.exception("the reason could not be written beside the upload", extra={"request": upload.title})
 
 
 def _withdraw_refusal(request: Request) -> None:
     """Delete the reason of an earlier refusal; the run has started, so a failure is no reason to try again."""
     if isinstance(request, Upload):
         try:
-            if _is_newest(request):
+            if is_newest(request):
                 objects.delete(request.bucket, request.refusal_key)
         except Exception:  # noqa: BLE001 (whatever it is, the run has started)
             logger.exception("an earlier refusal could not be deleted", extra={"request": request.title})
-
-
-def _is_newest(upload: Upload) -> bool:
-    """Whether the file is still the one that was uploaded: events come late and again, in any order.
-
-    Without versions that is not known, and the file counts as the same unless it is gone.
-    """
-    found = objects.head(upload.bucket, upload.key)
-    return found is not None and (upload.version_id is None or found.version_id in (None, upload.version_id))
 
 
 def _execution_of(request: Request) -> Execution:
@@ -191,7 +173,7 @@ def _has_run_before(upload: Upload, execution: Execution) -> bool:
     if found is None or is_answered_by(upload, found):
         return False
     subject, message = already_run(upload.title, execution.name, found.status)
-    _write_beside(upload, message)
+    write_beside(upload, message)
     table = RunTable(read(RunTableEnvironment).run_table)
     notify_once(table, arn, f"{upload.title} uploaded again", subject=subject, message=message)
     return True

@@ -217,6 +217,21 @@ def refusal(title: str, error: TrainflowError) -> tuple[str, str]:
     return f"Trainflow: {_short(title)} was refused", "\n".join(lines)
 
 
+def lost_request(title: str, *, is_upload: bool) -> tuple[str, str]:
+    """Subject and message about a request that was given up unanswered. Whether its run has started is not known."""
+    again = (
+        "upload the file again" if is_upload else "start the run by hand if it cannot wait for the schedule's next time"
+    )
+    lines = [
+        f"Request: {title}",
+        "What happened: the request could not be answered, because its function failed each time or because AWS could "
+        "not deliver it. It is not tried again.",
+        f"What to do: see with 'trainflow list' whether its run has started nevertheless. If not, {again}; if that "
+        "fails as well, read the log of the function StartRun.",
+    ]
+    return f"Trainflow: {_short(title)} was not answered", "\n".join(lines)
+
+
 def refused_upload(message: str) -> str:
     """Content of the object beside an upload that started no run."""
     return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"

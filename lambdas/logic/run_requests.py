@@ -19,6 +19,9 @@ from trainflow.models.spec_document import canonical, decode
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
+REQUESTS = "requests"
+"""Source of messages that are about a request and no run."""
+
 REFUSED = ".refused.txt"
 """Added to the key of an upload that was refused."""
 
@@ -126,6 +129,11 @@ def identity_of(request: Request) -> str:
         case Scheduled():
             named = [request.schedule, request.scheduled_at]
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
+
+
+def refusal_of(identity: str) -> str:
+    """Name of the message that a request was refused, in the run table."""
+    return f"refused {identity}"
 
 
 def is_answered_by(upload: Upload, run: KnownExecution) -> bool:

@@ -195,7 +195,8 @@ def deploy(
         key=key,
     )
     _grant(values, topic_arn=topic_arn, keys={"storage.Key": storage_key, "orchestration.Key": key})
-    triggers.read_requests(aws, live["StartRun"])
+    triggers.read(aws, triggers.REQUESTS, live["StartRun"])
+    triggers.read(aws, triggers.LOST_REQUESTS, live["ReportLostRequest"])
     address = DeploymentAddress(
         deployment=DEPLOYMENT_NAME,
         state_machine_arn=training,

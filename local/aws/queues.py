@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,7 +19,8 @@ from local.aws.replacements import replace
 
 Message = Mapping[str, Any]
 
-THREADS = 4
+THREADS = 5
+"""Calls at the same time for a mapping without a limit: Lambda begins with five (developer guide, SQS scaling)."""
 
 RETRY_SECONDS, MIN_RETRY_SECONDS = 60.0, 1.0
 """Pause of a consumer after an unexpected exception, unscaled, and its least length on this machine's clock."""
@@ -41,8 +41,8 @@ class QueueConsumers:
         """
         self._client, self._client_of = client, client_of
         self._time_scale = time_scale
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="queues")
-        self._busy: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._pools_lock = threading.Lock()
         self._timers: set[threading.Timer] = set()
         self._stopped = False
 
@@ -75,13 +75,16 @@ class QueueConsumers:
         self._stopped = True
         for timer in list(self._timers):
             timer.cancel()
-        self._pool.shutdown(cancel_futures=True)
+        with self._pools_lock:
+            pools = list(self._pools.values())
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
 
     def wake(self, queue_arn: str) -> None:
         """Poll a queue soon, if it is mapped to a function."""
         for mapping in _mappings(queue_arn):
             if not self._stopped:
-                submit(self._pool, self._keep_consuming, mapping, name=f"the consumer of {queue_arn}")
+                submit(self._pool(mapping), self._keep_consuming, mapping, name=f"the consumer of {queue_arn}")
 
     def _keep_consuming(self, mapping: Any) -> None:
         """Consume, and begin again later after an exception, as Lambda's pollers do."""
@@ -89,17 +92,25 @@ class QueueConsumers:
         if not surviving(self._consume, mapping, name=f"the consumer of {arn}") and not self._stopped:
             self._wake_later(arn, max(MIN_RETRY_SECONDS, RETRY_SECONDS / self._time_scale))
 
+    def _pool(self, mapping: Any) -> ThreadPoolExecutor:
+        """The threads of a mapping: as many calls of its function go on at the same time."""
+        with self._pools_lock:
+            if mapping.uuid not in self._pools:
+                scaling = mapping.scaling_config or {}
+                threads = scaling.get("MaximumConcurrency", THREADS)
+                self._pools[mapping.uuid] = ThreadPoolExecutor(threads, thread_name_prefix="queues")
+            return self._pools[mapping.uuid]
+
     def _consume(self, mapping: Any) -> None:
-        with self._busy[mapping.uuid]:
-            sqs = self._client_of("sqs", _role_of(mapping))
-            url = self._client("sqs").get_queue_url(QueueName=mapping.event_source_arn.rsplit(":", 1)[1])["QueueUrl"]
-            while messages := self._receive(sqs, url, mapping.batch_size):
-                failed = self._invoke(mapping, messages)
-                for message in messages:
-                    if message["MessageId"] not in failed:
-                        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-                if failed:
-                    self._try_later(url, mapping, [m for m in messages if m["MessageId"] in failed])
+        sqs = self._client_of("sqs", _role_of(mapping))
+        url = self._client("sqs").get_queue_url(QueueName=mapping.event_source_arn.rsplit(":", 1)[1])["QueueUrl"]
+        while messages := self._receive(sqs, url, mapping.batch_size):
+            failed = self._invoke(mapping, messages)
+            for message in messages:
+                if message["MessageId"] not in failed:
+                    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+            if failed:
+                self._try_later(url, mapping, [m for m in messages if m["MessageId"] in failed])
 
     def _receive(self, sqs: Any, url: str, batch_size: int) -> list[Message]:
         received = sqs.receive_message(

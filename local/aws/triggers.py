@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from local.aws.server import AwsServer
 
 REQUESTS = "trainflow-run-requests"
+LOST_REQUESTS = f"{REQUESTS}-dead-letters"
 MAX_RECEIVES = 3
 VISIBILITY_SECONDS = 360
-"""Six times StartRun's timeout, as Lambda asks of the queues it reads."""
+"""Six times the timeout of the queues' functions, as Lambda asks of the queues it reads."""
+BATCH, MAX_CONCURRENCY = 1, 5
+"""As in the stacks: messages in a call, and calls at the same time."""
 
 SURVEY_RATE = "rate(5 minutes)"
 
@@ -94,21 +97,23 @@ def make(
     return values
 
 
-def read_requests(aws: AwsServer, function: str) -> None:
-    """Let Lambda read the queue of run requests, with the role of the function, which has to have its policies."""
+def read(aws: AwsServer, queue: str, function: str) -> None:
+    """Let Lambda read a queue, with the role of the function, which has to have its policies."""
     aws.client("lambda").create_event_source_mapping(
-        EventSourceArn=f"arn:aws:sqs:{function.split(':')[3]}:{DEFAULT_ACCOUNT_ID}:{REQUESTS}",
+        EventSourceArn=f"arn:aws:sqs:{function.split(':')[3]}:{DEFAULT_ACCOUNT_ID}:{queue}",
         FunctionName=function,
         FunctionResponseTypes=["ReportBatchItemFailures"],
+        BatchSize=BATCH,
+        ScalingConfig={"MaximumConcurrency": MAX_CONCURRENCY},
     )
 
 
 def _queue_with_dead_letters(aws: AwsServer, key: str) -> tuple[str, str]:
     encrypted = {"KmsMasterKeyId": key}
-    dead_letters = _queue(aws, f"{REQUESTS}-dead-letters", encrypted)
+    hidden = {"VisibilityTimeout": str(VISIBILITY_SECONDS)}
+    dead_letters = _queue(aws, LOST_REQUESTS, encrypted | hidden)
     redrive = {"deadLetterTargetArn": dead_letters, "maxReceiveCount": MAX_RECEIVES}
-    settings = {"VisibilityTimeout": str(VISIBILITY_SECONDS), "RedrivePolicy": json.dumps(redrive)}
-    return _queue(aws, REQUESTS, encrypted | settings), dead_letters
+    return _queue(aws, REQUESTS, encrypted | hidden | {"RedrivePolicy": json.dumps(redrive)}), dead_letters
 
 
 def _queue(aws: AwsServer, name: str, attributes: Mapping[str, str]) -> str:

@@ -193,9 +193,23 @@ def _dead_letters(queues: Mapping[str, sqs.IQueue]) -> Iterator[Definition]:
             section="dead-letters",
             meaning=f"An event could not be handled after all retries and lies in the dead-letter queue '{key}'.",
             first="read the message, then the log of the function that gave it up.",
-            metric=queue.metric_approximate_number_of_messages_visible(statistic="Maximum", period=metrics.SURVEY),
+            metric=_messages_in(queue),
             needs_a_person=True,
         )
+
+
+def _messages_in(queue: sqs.IQueue) -> cloudwatch.MathExpression:
+    """All messages: one that a function fails to report again and again is hidden most of the time."""
+    period = metrics.SURVEY
+    return cloudwatch.MathExpression(
+        expression="waiting + hidden",
+        using_metrics={
+            "waiting": queue.metric_approximate_number_of_messages_visible(statistic="Maximum", period=period),
+            "hidden": queue.metric_approximate_number_of_messages_not_visible(statistic="Maximum", period=period),
+        },
+        label="messages",
+        period=period,
+    )
 
 
 def _lost_events(configuration: Configuration, rules: Mapping[str, str]) -> Definition:

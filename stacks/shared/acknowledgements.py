@@ -65,8 +65,8 @@ class Reason(StrEnum):
         "the policy. Only this add-on's service account in this cluster can take the role."
     )
     END_OF_THE_WAY = (
-        "These are dead-letter queues: only a person reads them, whom an alarm notifies as soon as one of them "
-        "is not empty."
+        "These are dead-letter queues: an alarm notifies a person as soon as one of them is not empty. A function "
+        "reports the requests for runs in one of them, and a message that it cannot report stays there."
     )
     QUEUE_HAS_ITS_OWN = (
         "Lambda offers failure destinations for streams, not for SQS, where the queue's own dead-letter queue takes "

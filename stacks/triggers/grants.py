@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
+from aws_cdk import aws_sqs as sqs
 
 from stacks.orchestration.grants import Grants
 from stacks.orchestration.permissions import Grant, allow, objects
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from stacks.storage.stack import StorageStack
 
 REFUSALS = tuple(f"{RUN_REQUESTS}.{suffix}.refused.txt" for suffix in SUFFIXES)
-"""Objects beside uploads in which StartRun writes why a spec was refused. None of them requests a run."""
+"""Objects beside uploads that say why a spec started no run. None of them requests a run."""
 
 READING_A_QUEUE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Calls of Lambda's poller, with the function's role."""
@@ -41,7 +42,7 @@ ITEMS_OF_START_RUN = (f"{schedule_key('')}*", *NOTICES)
 
 
 class TriggerGrants:
-    """Permissions of StartRun, CleanUp and SurveyFleet."""
+    """Permissions of StartRun, ReportLostRequest, CleanUp and SurveyFleet."""
 
     def __init__(
         self,
@@ -51,9 +52,11 @@ class TriggerGrants:
         storage: StorageStack,
         cluster: ClusterReference,
         run_requests: RequestQueue,
+        lost_requests: sqs.IQueue,
     ) -> None:
         self._stack, self._training, self._shared = stack, orchestration.training, orchestration.grants
-        self._storage, self._cluster, self._run_requests = storage, cluster, run_requests
+        self._storage, self._cluster = storage, cluster
+        self._run_requests, self._lost_requests = run_requests, lost_requests
 
     def of(self, function: Function) -> Grants:
         """The permissions of a function: the result of the method with the name of its module."""
@@ -68,6 +71,19 @@ class TriggerGrants:
             allow("states:StartExecution", on=self._training.state_machine_arn),
             self._shared.describe_runs(self._stack),
             *self._shared.use_table(*table_actions, items=ITEMS_OF_START_RUN),
+            *self._shared.send_messages(),
+        ]
+
+    def report_lost_request(self) -> Grants:
+        """Reads what StartRun has not answered, writes beside uploads and sends messages. It reads no spec's content:
+        S3 has no permission for an object's metadata only."""
+        specs, refusals = self._specs_and_refusals()
+        return [
+            allow(*READING_A_QUEUE, on=self._lost_requests.queue_arn),
+            allow("s3:GetObject", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("s3:PutObject", on=refusals, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
+            *self._shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem", items=NOTICES),
             *self._shared.send_messages(),
         ]
 
@@ -105,11 +121,15 @@ class TriggerGrants:
         ]
 
     def _read_requests(self) -> list[Grant]:
-        specs = objects(self._storage, self._storage.data_bucket, RUN_REQUESTS)
-        refusals = [objects(self._storage, self._storage.data_bucket, pattern) for pattern in REFUSALS]
+        specs, refusals = self._specs_and_refusals()
         return [
             allow(*READING_A_QUEUE, *SENDING_AGAIN, on=self._run_requests.queue_arn),
             allow("s3:GetObject", "s3:GetObjectVersion", on=specs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
             allow("s3:PutObject", "s3:DeleteObject", on=refusals, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
             allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
         ]
+
+    def _specs_and_refusals(self) -> tuple[str, list[str]]:
+        """The objects that request runs, and those that answer them."""
+        bucket = self._storage.data_bucket
+        return objects(self._storage, bucket, RUN_REQUESTS), [objects(self._storage, bucket, each) for each in REFUSALS]

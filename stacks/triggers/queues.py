@@ -15,10 +15,29 @@ RETENTION = cdk.Duration.days(14)
 """The longest that SQS offers: time for a person to come back from a holiday."""
 
 
-class DeadLetterQueues(Construct):
-    """Where what could not be delivered or handled waits for a person."""
+def hidden_for(timeout: cdk.Duration) -> cdk.Duration:
+    """Time for which a message that a function reads is hidden: six times the function's timeout.
 
-    def __init__(self, scope: Construct, construct_id: str, *, key: kms.IKey, names: Sequence[str]) -> None:
+    A message that Lambda's pollers hold back for throttling must not come back meanwhile (AWS Lambda developer guide,
+    SQS event sources).
+    """
+    return cdk.Duration.seconds(6 * timeout.to_seconds())
+
+
+class DeadLetterQueues(Construct):
+    """Where what could not be delivered or handled waits for a function that reports it, or for a person."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, key: kms.IKey, names: Sequence[str], handled_in: cdk.Duration
+    ) -> None:
+        """
+        Args:
+            scope: The stack.
+            construct_id: Name in it.
+            key: Encrypts the messages.
+            names: A queue for each.
+            handled_in: Timeout of the function that reads one of them.
+        """
         super().__init__(scope, construct_id)
         self.queues = {
             name: sqs.Queue(
@@ -28,6 +47,7 @@ class DeadLetterQueues(Construct):
                 encryption_master_key=key,
                 enforce_ssl=True,
                 retention_period=RETENTION,
+                visibility_timeout=hidden_for(handled_in),
             )
             for name in names
         }
@@ -53,8 +73,6 @@ class RequestQueue(sqs.Queue):
             encryption_master_key=key,
             enforce_ssl=True,
             retention_period=cdk.Duration.days(4),
-            # Six times the function's timeout: a batch that Lambda's pollers hold back for throttling must not come
-            # back meanwhile (AWS Lambda developer guide, SQS event sources).
-            visibility_timeout=cdk.Duration.seconds(6 * handled_in.to_seconds()),
+            visibility_timeout=hidden_for(handled_in),
             dead_letter_queue=sqs.DeadLetterQueue(queue=dead_letter_queue, max_receive_count=3),
         )

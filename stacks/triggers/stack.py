@@ -23,19 +23,22 @@ from stacks.triggers.grants import TriggerGrants
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
-from trainflow.models.functions import EVENT_HANDLERS, LIVE
+from trainflow.models.functions import EVENT_HANDLERS, LIVE, Function
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference
     from stacks.orchestration.stack import OrchestrationStack
     from stacks.storage.stack import StorageStack
 
-BATCH = 5
-"""Requests that StartRun is handed at once; a spec file is small."""
-MAX_CONCURRENCY = 2
-"""The fewest that Lambda offers: runs are few, and a folder uploaded by mistake should not go off at once."""
+BATCH = 1
+"""Messages that a function is handed at once. One that hangs or crashes takes no other along."""
+MAX_CONCURRENCY = 5
+"""Calls of a function for its queue at the same time: a message that hangs keeps one of them busy until its time-out.
+Not more, because a folder that was uploaded by mistake should not go off at once."""
 
-START_RUN = next(function for function in EVENT_HANDLERS if function.name == "StartRun")
+START_RUN, REPORT_LOST_REQUEST = EVENT_HANDLERS[:2]
+QUEUE_READERS = {START_RUN.name: "RunRequests", REPORT_LOST_REQUEST.name: "RunRequests"}
+"""Dead-letter queue of the functions that read queues. Others have one of their own."""
 
 SURVEY_EVERY = "rate(5 minutes)"
 """How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""
@@ -64,7 +67,11 @@ class TriggersStack(cdk.Stack):
             IDLE_MINUTES=str(configuration.capacity.idle_minutes),
         )
         self.dead_letter_queues = DeadLetterQueues(
-            self, "DeadLetters", key=self._surroundings.key, names=("RunRequests", "CleanUp", "SurveyFleet")
+            self,
+            "DeadLetters",
+            key=self._surroundings.key,
+            names=("RunRequests", "CleanUp", "SurveyFleet"),
+            handled_in=cdk.Duration.seconds(REPORT_LOST_REQUEST.timeout_seconds),
         ).queues
         self.run_requests = RequestQueue(
             self,
@@ -75,7 +82,8 @@ class TriggersStack(cdk.Stack):
         )
         self.functions = self._make_functions(cluster)
         self.aliases = {name: self._make_alias(function) for name, function in self.functions.items()}
-        self._start_requested_runs()
+        self._read("RunRequests", self.run_requests, by=START_RUN)
+        self._read("LostRequests", self.dead_letter_queues["RunRequests"], by=REPORT_LOST_REQUEST)
         self.rules: dict[str, str] = {}
         self._schedules = Schedules(self, "Schedules", group=configuration.name, key=self._surroundings.key)
         self._start_on_upload()
@@ -91,6 +99,7 @@ class TriggersStack(cdk.Stack):
             storage=self._storage,
             cluster=cluster,
             run_requests=self.run_requests,
+            lost_requests=self.dead_letter_queues["RunRequests"],
         )
         return {
             function.name: TrainflowFunction(
@@ -99,7 +108,7 @@ class TriggersStack(cdk.Stack):
                 function=function,
                 surroundings=self._surroundings,
                 grants=grants.of(function),
-                dead_letter_queue=self.dead_letter_queues["RunRequests" if function is START_RUN else function.name],
+                dead_letter_queue=self.dead_letter_queues[QUEUE_READERS.get(function.name, function.name)],
             )
             for function in EVENT_HANDLERS
         }
@@ -107,14 +116,13 @@ class TriggersStack(cdk.Stack):
     def _make_alias(self, function: TrainflowFunction) -> lambda_.Alias:
         return lambda_.Alias(function, "Live", alias_name=LIVE, version=function.version)
 
-    def _start_requested_runs(self) -> None:
+    def _read(self, name: str, queue: sqs.IQueue, *, by: Function) -> None:
         mapping = lambda_.CfnEventSourceMapping(
             self,
-            "RunRequestsToStartRun",
-            event_source_arn=self.run_requests.queue_arn,
-            function_name=self.aliases["StartRun"].function_arn,
+            f"{name}To{by.name}",
+            event_source_arn=queue.queue_arn,
+            function_name=self.aliases[by.name].function_arn,
             batch_size=BATCH,
-            # One bad spec in a batch does not bring the good ones back.
             function_response_types=["ReportBatchItemFailures"],
             scaling_config=lambda_.CfnEventSourceMapping.ScalingConfigProperty(maximum_concurrency=MAX_CONCURRENCY),
         )

@@ -157,6 +157,8 @@ def test_who_may_read_and_write_objects_and_which() -> None:
         ("Preflight", "s3:GetObject", "data/*"),
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
+        ("ReportLostRequest", "s3:GetObject", "runs/*"),
+        *(("ReportLostRequest", "s3:PutObject", f"runs/*.{ending}.refused.txt") for ending in ("yaml", "yml", "json")),
         *(
             (who, "s3:GetObject", "runs/*/steps.json")
             for who in ("PublishMetrics", "TearDown", "WriteRecord", "CleanUp")
@@ -233,7 +235,7 @@ def test_who_may_publish_metrics_and_where() -> None:
 
 def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -> None:
     assert deployed().who_may("dynamodb:PutItem", on="Runs") == {"ValidateRun", "SurveyFleet", "StartRun"}
-    writers = {"Notify", "CleanUp", "StartRun", "ValidateRun", "SurveyFleet"}
+    writers = {"Notify", "CleanUp", "StartRun", "ReportLostRequest", "ValidateRun", "SurveyFleet"}
     assert deployed().who_may("dynamodb:UpdateItem", on="Runs") == writers
     limits = [
         statement.get("Condition")
@@ -242,12 +244,13 @@ def test_the_record_of_a_run_is_written_by_few_functions_and_deleted_by_none() -
     ]
     own = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["#schedule *", "#notice *"]}}
     assert limits == [own, own], "items of schedules and messages, beside the runs"
-    of_survey = [
-        statement.get("Condition")
-        for who, action, _, statement in deployed().grants()
-        if (who, action) == ("SurveyFleet", "dynamodb:UpdateItem")
-    ]
-    assert of_survey == [{"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["#notice *"]}}]
+    for function in ("SurveyFleet", "ReportLostRequest"):
+        of_messages = [
+            statement.get("Condition")
+            for who, action, _, statement in deployed().grants()
+            if (who, action) == (function, "dynamodb:UpdateItem")
+        ]
+        assert of_messages == [{"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["#notice *"]}}]
     assert deployed().who_may("dynamodb:DeleteItem", on="Runs") == set()
 
 
@@ -358,7 +361,13 @@ def test_everybody_in_the_configuration_is_asked_to_subscribe() -> None:
 
 
 def test_who_may_write_to_people() -> None:
-    assert deployed().who_may("sns:Publish") == {"Notify", "StartRun", "CleanUp", "SurveyFleet"}
+    assert deployed().who_may("sns:Publish") == {
+        "Notify",
+        "StartRun",
+        "ReportLostRequest",
+        "CleanUp",
+        "SurveyFleet",
+    }
 
 
 def test_outputs_tell_how_to_start_a_run() -> None:

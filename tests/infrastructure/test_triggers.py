@@ -19,7 +19,8 @@ from trainflow.configuration.deployment import ConfigurationError
 from trainflow.models.functions import EVENT_HANDLERS
 from trainflow.models.run_spec import parse_run_spec
 
-START_RUN_SECONDS = next(function.timeout_seconds for function in EVENT_HANDLERS if function.name == "StartRun")
+SECONDS = {function.name: function.timeout_seconds for function in EVENT_HANDLERS}
+START_RUN_SECONDS, REPORT_SECONDS = SECONDS["StartRun"], SECONDS["ReportLostRequest"]
 
 
 def rule(source: str) -> dict[str, Any]:
@@ -113,14 +114,29 @@ def test_a_request_is_tried_three_times_and_then_kept() -> None:
     assert queue_of(redrive["deadLetterTargetArn"])["MessageRetentionPeriod"] == 14 * 86_400
 
 
-def test_start_run_takes_a_few_requests_at_a_time_and_answers_for_each() -> None:
-    [mapping] = deployed().properties("AWS::Lambda::EventSourceMapping").values()
-    assert deployed().name_of(mapping["FunctionName"]) == "StartRun"
-    assert deployed().resources("AWS::Lambda::Alias").get(mapping["FunctionName"]["Ref"])
-    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
-    assert mapping["BatchSize"] <= 10
-    assert mapping["ScalingConfig"] == {"MaximumConcurrency": 2}
-    assert deployed().who_may("sqs:ReceiveMessage") == {"StartRun"}
+def test_a_function_is_handed_one_message_at_a_time_so_that_no_other_shares_its_fate() -> None:
+    mappings = deployed().properties("AWS::Lambda::EventSourceMapping").values()
+    read = {deployed().name_of(mapping["FunctionName"]): mapping for mapping in mappings}
+    assert set(read) == {"StartRun", "ReportLostRequest"} == deployed().who_may("sqs:ReceiveMessage")
+    for mapping in read.values():
+        assert deployed().resources("AWS::Lambda::Alias").get(mapping["FunctionName"]["Ref"])
+        assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        assert mapping["BatchSize"] == 1
+        assert mapping["ScalingConfig"] == {"MaximumConcurrency": 5}
+
+
+def test_what_start_run_does_not_answer_is_read_by_the_function_that_reports_it() -> None:
+    [requests, lost] = [
+        deployed().find(mapping["EventSourceArn"])
+        for name in ("StartRun", "ReportLostRequest")
+        for mapping in deployed().properties("AWS::Lambda::EventSourceMapping").values()
+        if deployed().name_of(mapping["FunctionName"]) == name
+    ]
+    queues = deployed().properties("AWS::SQS::Queue")
+    assert deployed().find(queues[requests]["RedrivePolicy"]["deadLetterTargetArn"]) == lost
+    assert queues[lost]["VisibilityTimeout"] >= 6 * REPORT_SECONDS
+    assert deployed().find(rule("aws.s3")["Targets"][0]["DeadLetterConfig"]["Arn"]) == lost
+    assert deployed().find(schedule("run-weekly")["Target"]["DeadLetterConfig"]["Arn"]) == lost
 
 
 def test_every_queue_is_encrypted_and_refuses_the_clear() -> None:

@@ -65,7 +65,7 @@ USED_BY_SERVICES: Mapping[str, tuple[Collection[str], str]] = {
         "Lambda places functions in a network (AWSLambdaVPCAccessExecutionRole). Preflight reads subnets itself.",
     ),
     r"sqs:SendMessage on triggers\.DeadLetters\w+\.Arn|sqs:SendMessage on trainflow-run-requests-dead-letters": (
-        {"StartRun", "CleanUp", "SurveyFleet", "SurveySchedule"},
+        {"StartRun", "ReportLostRequest", "CleanUp", "SurveyFleet", "SurveySchedule"},
         "Lambda and Scheduler send there what has failed for good.",
     ),
     rf"kms:Decrypt on {KEY}": (
@@ -80,8 +80,8 @@ USED_BY_SERVICES: Mapping[str, tuple[Collection[str], str]] = {
         (FUNCTION_NAMES - NO_TABLE) | MACHINES | {"SurveySchedule"},
         "As above; Step Functions for the data of executions, Scheduler for dead letters.",
     ),
-    r"sqs:GetQueueAttributes on trainflow-run-requests": (
-        {"StartRun"},
+    r"sqs:GetQueueAttributes on trainflow-run-requests(-dead-letters)?": (
+        {"StartRun", "ReportLostRequest"},
         "Lambda's poller, with the function's role (AWSLambdaSQSQueueExecutionRole).",
     ),
     r"events:(DescribeRule|PutRule|PutTargets) on rule/StepFunctionsGetEvents\w+": (
@@ -104,6 +104,7 @@ OF_SLURM = {
 DECRYPTS_OF_SLURM = {f"kms:Decrypt on {DATA_KEY}": "tests/integration/test_slurm_ssm.py"}
 """For functions that read no object in other runs; also for those that read announcements of elastic runs alone."""
 
+LOST = "tests/integration/test_lost_requests.py"
 ELASTIC = "tests/integration/test_seed_runs.py::test_an_elastic_gang_trains_where_rank_0_says_it_is"
 LEASES = (
     "tests/integration/test_compile_cache.py::test_the_lease_of_a_run_that_is_stopped_while_it_compiles_is_taken_over"
@@ -166,6 +167,14 @@ NOT_REACHED: Mapping[str, Mapping[str, str]] = {
             for ending in ("json", "yml")
         },
     },
+    "ReportLostRequest": {
+        "s3:GetObject on trainflow-data/runs/*": LOST,
+        "dynamodb:GetItem on table/trainflow-runs": LOST,
+        "dynamodb:UpdateItem on table/trainflow-runs": LOST,
+        "sns:Publish on trainflow-runs": LOST,
+        "sqs:DeleteMessage on trainflow-run-requests-dead-letters": LOST,
+        **{f"s3:PutObject on trainflow-data/runs/*.{ending}.refused.txt": LOST for ending in ("json", "yaml", "yml")},
+    },
     "Pods": {
         # boto3 ends an upload in parts so when it fails.
         "s3:AbortMultipartUpload on trainflow-artifacts/runs/*": STAGED,
@@ -216,6 +225,7 @@ OF_OTHER_RUNS = {
     "WriteRecord": {r"cloudwatch:GetMetricData.*": BUSY_NODES},
     "Notify": {r"dynamodb:GetItem.*": "functions that are repeated after they have sent a message"},
     "StartRun": {r"(dynamodb|sns|sqs):.*|states:DescribeExecution.*|s3:.*": REQUESTS},
+    "ReportLostRequest": {r"(dynamodb|sns|sqs|s3):.*": "requests that were not answered"},
     "CleanUp": {
         r"cloudwatch:GetMetricData.*": BUSY_NODES,
         r"dynamodb:.*|eks:UpdateNodegroupConfig.*|sns:.*": "runs that were stopped",

@@ -45,13 +45,13 @@ def log_dir(aws: AwsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 class Function:
     """A function that records what it gets."""
 
-    def __init__(self, aws: AwsServer, log_dir: Path, name: str) -> None:
+    def __init__(self, aws: AwsServer, log_dir: Path, name: str, *, module: str = "recorder") -> None:
         role = make_role(aws, name)
         self.arn = aws.client("lambda").create_function(
             FunctionName=name,
             Runtime="python3.12",
             Role=role,
-            Handler="tests.integration.handlers.recorder.lambda_handler",
+            Handler=f"tests.integration.handlers.{module}.lambda_handler",
             Timeout=20,
             MemorySize=512,
             Code={"ZipFile": empty_archive()},
@@ -295,6 +295,33 @@ def test_a_schedule_that_cannot_be_read_stops_no_other_schedule(aws: AwsServer, 
     assert set(bodies) == {"{}"}
     for name in ("bad", "good"):
         scheduler.delete_schedule(Name=name)
+
+
+@pytest.mark.parametrize("num_messages", [1, 2, 5])
+@pytest.mark.parametrize("poison", ["hang", "segfault", "exit", "fill", "recurse", "raise"])
+def test_one_message_that_defeats_its_function_fails_alone(
+    aws: AwsServer, log_dir: Path, tmp_path: Path, poison: str, num_messages: int
+) -> None:
+    name, release = f"{poison}-of-{num_messages}", tmp_path / "release"
+    function, dead = Function(aws, log_dir, name, module="poison"), Queue(aws, f"{name}-dead")
+    redrive = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 3})
+    queue = Queue(aws, name, VisibilityTimeout="60", RedrivePolicy=redrive)
+    aws.client("lambda").create_event_source_mapping(
+        EventSourceArn=queue.arn,
+        FunctionName=function.arn,
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+        BatchSize=1,
+        ScalingConfig={"MaximumConcurrency": 5},
+    )
+    bad = json.dumps({"do": poison, "until": str(release)})
+    good = [json.dumps({"do": "nothing", "until": str(number)}) for number in range(1, num_messages)]
+    queue.send(bad, *good)
+    wait_until(lambda: sorted(function.got()) == good, seconds=60)  # a message that hangs still does
+    release.touch()
+    dead_letters: list[str] = []
+    wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters), seconds=60)
+    assert dead_letters == [bad]
+    assert sorted(function.got()) == good
 
 
 def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Queue) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainflow.models.line_pattern import is_slow, pattern_problem
+from trainflow.models.line_pattern import pattern_problem
 from trainflow.protocol.metric_aliases import MEANING
 
 PRINTERS = re.compile(r"print|log|^(info|write|debug)$", re.IGNORECASE)
@@ -42,7 +42,7 @@ def pattern_in(tree: ast.AST) -> str | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and PRINTERS.search(_function(node)):
             pattern = pattern_of(list(_parts_of_call(node)))
-            if pattern is not None and pattern_problem(pattern) is None and not is_slow(pattern):
+            if pattern is not None and pattern_problem(pattern) is None:
                 return pattern
     return None
 

@@ -50,7 +50,7 @@ from trainflow.models.leftovers import SweepReport
 from trainflow.models.planned_run import PlannedRun, RunRequest
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec, parse_run_spec, with_present_names
+from trainflow.models.run_spec import RunSpec, stored_run_spec
 from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import build_record
@@ -429,7 +429,7 @@ class DeployedRuns:
     def _pods_of(self, execution: Any) -> PodSource:
         """Where the run's pods are seen: runs are observed without access to the cluster, too."""
         try:
-            spec = parse_run_spec(with_present_names(json.loads(execution["input"])))
+            spec = stored_run_spec(json.loads(execution["input"]))
             if spec.compute.backend in KUBERNETES_KINDS:
                 return KubernetesPods(self._kubernetes(), self._namespace)
         except TrainflowError as refused:
@@ -498,7 +498,7 @@ def _backend_of(execution: Any) -> BackendName | None:
 def _spec_of(execution: Any) -> RunSpec | None:
     """The spec of an execution; None for an execution with another input."""
     try:
-        return parse_run_spec(with_present_names(json.loads(execution["input"])))
+        return stored_run_spec(json.loads(execution["input"]))
     except InvalidRunSpec:
         return None
 

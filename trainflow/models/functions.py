@@ -130,6 +130,7 @@ TASKS = (
 
 EVENT_HANDLERS = (
     Function(name="StartRun", module="start_run", settings=WORKFLOW + NOTIFICATIONS + RUNS),
+    Function(name="ReportLostRequest", module="report_lost_request", settings=NOTIFICATIONS + RUNS),
     Function(
         name="CleanUp",
         module="clean_up",
@@ -145,6 +146,6 @@ EVENT_HANDLERS = (
         timeout_seconds=180,
     ),
 )
-"""Functions that EventBridge, its schedules and the queue of run requests invoke."""
+"""Functions that EventBridge, its schedules, the queue of run requests and its dead-letter queue invoke."""
 
 FUNCTIONS = TASKS + EVENT_HANDLERS

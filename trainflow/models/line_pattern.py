@@ -1,96 +1,86 @@
-"""Regular expressions for the lines of a program: which of them are refused, and why."""
+"""Regular expressions of users for the lines of a program: which of them are refused, and their search.
+
+Anybody who may upload a run spec chooses the expression, so it is never executed to judge it. Python's parser reads it,
+RE2 searches: its time is at most proportional to the size of the expression times the length of the line, and both are
+limited. An expression means what it means in Python's `re` with the flag ASCII.
+"""
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Iterator
-from re import _constants, _parser  # type: ignore[attr-defined]  # Python's own parser of patterns
+from collections.abc import Mapping
+from re import _parser  # type: ignore[attr-defined]  # Python's own parser of patterns
+from re import error as NotAnExpression
 from typing import Any
 
+from trainflow.models.linear_syntax import Unsupported, translated
+from trainflow.models.sentences import shortened
+
 LONGEST_PIECE = 1000
-"""Characters of a line in which a pattern is searched: a search takes more than linear time."""
+"""Characters of a line in which a pattern is searched. With `MAX_INSTRUCTIONS` it bounds the work for one line."""
 
-SLOWEST_SECONDS = 0.02
-"""CPU time that a pattern may take on a line of that length; a harmless one takes less than a hundredth of it."""
+MAX_INSTRUCTIONS = 500
+"""Largest program of RE2 for a pattern. An expression with ten groups has about 200; one of this size takes 0.03 s on
+the worst line of `LONGEST_PIECE` characters, and microseconds on others."""
 
-_REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT}
+MAX_MEMORY = 1 << 20
+"""Bytes that RE2 may use for a pattern, while it compiles it and for the states of searches."""
+
+
+class LinePattern:
+    """A pattern that can be searched in any line, in bounded time.
+
+    Raises:
+        PatternRefused: If the pattern is refused; `pattern_problem` returns the reason.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            self._expression, self._names = translated(_parser.parse(pattern))
+        except (NotAnExpression, RecursionError, OverflowError) as error:
+            raise PatternRefused(f"is not a regular expression of Python ({error})") from None
+        except Unsupported as unsupported:
+            raise PatternRefused(str(unsupported)) from None
+        if "step" not in self._names:
+            raise PatternRefused("has no group named step; write (?P<step>\\d+) where the number of the step is")
+        self._compiled = _compiled(self._expression)
+
+    def search(self, line: str) -> Mapping[str, str] | None:
+        """The texts of the named groups that the first match in a line has; None without a match."""
+        # A log may hold bytes that are no UTF-8; each of them is one character here, and RE2 takes text.
+        text = line.encode("utf-8", "replace").decode()
+        found = self._compiled.search(text)
+        if found is None:
+            return None
+        groups = zip(self._names, found.groups(), strict=True)
+        return {name: value for name, value in groups if value is not None}
+
+
+class PatternRefused(ValueError):
+    """A pattern cannot be searched; the message continues the name of the field."""
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """What is wrong in a pattern itself, as the end of a sentence; None if it can be searched for."""
+    """The reason why a pattern is refused, as the end of a sentence; None if it can be searched."""
     try:
-        groups, parsed = re.compile(pattern).groupindex, _parser.parse(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"is not a regular expression of Python ({error}), got {pattern!r}"
-    if "step" not in groups:
-        return f"has no group named step; write (?P<step>\\d+) where the number of the step is, got {pattern!r}"
-    if _repeats_what_varies(parsed):
-        return (
-            "repeats a part that itself repeats or has a choice, such as (a+)+ or (a|b)*, which can take for ever on a "
-            f"long line; write it without the outer repeat, got {pattern!r}"
-        )
+        LinePattern(pattern)
+    except PatternRefused as refused:
+        return f"{refused}, got {shortened(repr(pattern))}"
     return None
 
 
-def is_slow(pattern: str) -> bool:
-    """Whether a pattern takes long on monotonous lines.
+def _compiled(expression: str) -> Any:
+    """The expression as a program of RE2, which is imported when it is needed: most commands search no pattern."""
+    import re2
 
-    It is measured, so the answer depends on the machine: only a new spec is judged by it, never a run that goes on.
-    Lines grow by a quarter: where the time is a power of the length, that shows long before the search takes seconds.
-
-    Args:
-        pattern: A pattern without a `pattern_problem`.
-    """
-    compiled, parsed = re.compile(pattern), _parser.parse(pattern)
-    literals = {chr(argument) for operation, argument in _operations(parsed) if operation is _constants.LITERAL}
-    for character in {"a", "0", " ", ".", *literals}:
-        for text in (character, f"{character} ", f"{character}=0 "):
-            length = 25
-            while length <= LONGEST_PIECE:
-                line = (text * length)[:length]
-                if all(_seconds(compiled, line) > SLOWEST_SECONDS for _ in range(2)):
-                    return True
-                length += max(1, length // 4)
-    return False
-
-
-def _repeats_what_varies(parsed: Any) -> bool:
-    """Whether a repeat contains a choice or another repeat of no fixed number: the cause of exponential time."""
-    for operation, argument in parsed:
-        if operation in _REPEATS:
-            _, most, body = argument
-            if most > 1 and any(_varies(*each) for each in _operations(body)):
-                return True
-        if any(_repeats_what_varies(part) for part in _parts(argument)):
-            return True
-    return False
-
-
-def _varies(operation: Any, argument: Any) -> bool:
-    if operation in _REPEATS:
-        return bool(argument[0] != argument[1])
-    return bool(operation is _constants.BRANCH)
-
-
-def _operations(parsed: Any) -> Iterator[tuple[Any, Any]]:
-    """Every operation of a part of a pattern, those inside groups and repeats included."""
-    for operation, argument in parsed:
-        yield operation, argument
-        for part in _parts(argument):
-            yield from _operations(part)
-
-
-def _parts(argument: Any) -> Iterator[Any]:
-    """The parts of a pattern that are inside an operation's argument."""
-    if isinstance(argument, _parser.SubPattern):
-        yield argument
-    elif isinstance(argument, tuple | list):
-        for each in argument:
-            yield from _parts(each)
-
-
-def _seconds(compiled: re.Pattern[str], line: str) -> float:
-    begin = time.thread_time()
-    compiled.search(line)
-    return time.thread_time() - begin
+    options = re2.Options()
+    options.log_errors, options.max_mem = False, MAX_MEMORY
+    try:
+        compiled = re2.compile(expression, options)
+    except (re2.error, UnicodeEncodeError):
+        compiled = None
+    if compiled is None or compiled.programsize > MAX_INSTRUCTIONS:
+        raise PatternRefused(
+            "is too large, because repeats with a number such as {1,30} count as often as they repeat; write + or * in "
+            "place of the number, or leave parts out that the line does not need"
+        )
+    return compiled

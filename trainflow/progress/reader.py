@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from trainflow.models.line_pattern import LONGEST_PIECE
+from trainflow.models.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
 from trainflow.models.log_line import LogLine
 from trainflow.models.progress import Format, named, read_from_files
 from trainflow.models.run_spec import RunSpec
@@ -86,7 +86,7 @@ class ProgressReader:
     ) -> None:
         self._is_automatic = progress == "auto"
         self._numbering = numbering or Numbering()
-        self._pattern = re.compile(progress.pattern) if isinstance(progress, Format) and progress.pattern else None
+        self._pattern = _pattern_of(progress)
         self.format_name = format_name if self._is_automatic else _format_of(progress)
         """Name of the format; None while none is known."""
         self.num_unparsable = 0
@@ -187,10 +187,20 @@ class ProgressReader:
         found = self._pattern.search(piece[:LONGEST_PIECE]) if self._pattern else None
         if found is None:
             return None
-        said = {name: value for name, value in found.groupdict().items() if value is not None}
+        said = dict(found)
         if "throughput" in said:
             said["sequences_per_second"] = said.pop("throughput")
         return said
+
+
+def _pattern_of(progress: Literal["auto", "none"] | Format) -> LinePattern | None:
+    """The pattern of a spec; None without one, and for one of an earlier version that is refused today."""
+    if not isinstance(progress, Format) or progress.pattern is None:
+        return None
+    try:
+        return LinePattern(progress.pattern)
+    except PatternRefused:
+        return None
 
 
 def _is_json(text: str) -> bool:
@@ -243,6 +253,8 @@ def warning(progress: Literal["auto", "none"] | Format, *, num_lines: int, last_
             f"No line of the first {LINES_BEFORE_WARNING} says which step was reached in a known format; describe it "
             "with the spec's field progress, or set progress: none."
         )
+    if progress.pattern and (problem := pattern_problem(progress.pattern)):
+        return f"No step is read from the log: progress.pattern {problem}."
     if read_from_files(progress):
         return f"{named(progress)} has found no step by line {LINES_BEFORE_WARNING} of the log; check its folder."
     return f"{named(progress)} matches none of the log's first {LINES_BEFORE_WARNING} lines; compare it with the log."

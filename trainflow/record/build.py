@@ -17,7 +17,7 @@ from trainflow.models.run_record import (
     StateVisit,
     Training,
 )
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.run_spec import stored_run_spec
 from trainflow.progress.reader import unparsable_warning, warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
@@ -175,7 +175,7 @@ def _warnings(kept: KeptSteps, spec: Any) -> list[str]:
     told = kept.progress
     unparsable = unparsable_warning(told.lines_unparsable)
     try:
-        progress = parse_run_spec(spec).progress
+        progress = stored_run_spec(spec).progress
         said = warning(progress, num_lines=told.num_lines, last_step=told.last_step)
     except InvalidRunSpec:
         said = None

@@ -11,7 +11,7 @@ from trainflow.client.observe.steps import StepsInOrder
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Stage
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.models.run_spec import stored_run_spec
 from trainflow.progress.reader import (
     LINES_BEFORE_WARNING,
     Numbering,
@@ -88,7 +88,7 @@ class TrainingLog:
         said = None
         if num_lines >= LINES_BEFORE_WARNING and last is None:
             with suppress(InvalidRunSpec):
-                said = warning(parse_run_spec(self._spec() or {}).progress, num_lines=num_lines, last_step=last)
+                said = warning(stored_run_spec(self._spec() or {}).progress, num_lines=num_lines, last_step=last)
         unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
         return [each for each in (said, unparsable) if each]
 
@@ -119,7 +119,7 @@ class TrainingLog:
 
 def _reader(spec: Mapping[str, Any], behind: MetricsCursor) -> ProgressReader:
     try:
-        valid = parse_run_spec(spec)
+        valid = stored_run_spec(spec)
     except InvalidRunSpec:
         return ProgressReader("auto")
     numbering = Numbering(lines_apart(valid), last_step=behind.last_step or 0, last_epoch=behind.last_epoch)
