@@ -310,9 +310,10 @@ NOT_TOLD = {
     "NotifyFailure": ENDS_WELL - {"error", "tear_down"},
     "NotifyRejection": {
         *(ENDS_WELL - {"error"}),
-        *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress"),
+        *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress", "warnings"),
     },
     "TellOwner": {
+        "warnings",
         *(
             "artifacts",
             "avoided_nodes",
@@ -326,14 +327,17 @@ NOT_TOLD = {
         ),
     },
     "TellOwnerOfLog": {
+        "warnings",
         *("artifacts", "avoided_nodes", "blind_after", "folder", "given_up", "next_attempt", "progress", "tear_down"),
         "warning",
     },
     "WarnOwner": {
+        "warnings",
         *("artifacts", "avoided_nodes", "blind_after", "ends_by", "error", "folder", "given_up", "job", "next_attempt"),
         *("progress", "tear_down", "unread_after"),
     },
     "NotifyRestart": {
+        "warnings",
         "artifacts",
         "blind_after",
         "ends_by",

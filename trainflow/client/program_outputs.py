@@ -32,14 +32,14 @@ _WORDS_OF_PATHS = ("path", "dir", "folder", "file", "where")
 
 _NUMBERS = frozenset({"int", "float", "bool", "complex"})
 
-_FIRST, _LATER = slice(0, 1), slice(1, None)
+_FIRST, _LATER = True, False
 
-_WRITES: Mapping[str, tuple[slice, bool]] = {
+_WRITES: Mapping[str, tuple[bool, bool]] = {
     **dict.fromkeys(("save", "save_file", "dump"), (_LATER, True)),
     **dict.fromkeys(("savez", "savez_compressed", "savetxt", "save_weights", "to_csv"), (_FIRST, True)),
     **dict.fromkeys(("save_pretrained", "save_state", "makedirs", "SummaryWriter"), (_FIRST, False)),
 }
-"""Calls that write: which of their arguments is the path, and whether it is that of a file."""
+"""Calls that write: whether the path is their first argument or a later one, and whether it is that of a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +150,13 @@ def _paths(call: ast.Call) -> tuple[list[ast.expr], bool]:
         mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
         is_written = isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
         return call.args[:1] if is_written else [], True
-    place, is_file = _WRITES.get(name, (slice(0, 0), True))
+    if name not in _WRITES:
+        return [], True
+    is_first, is_file = _WRITES[name]
     owner = getattr(getattr(call.func, "value", None), "id", "")
-    if name == "save" and owner in ("np", "numpy", "jnp"):
-        place = _FIRST
-    named = [keyword.value for keyword in call.keywords] if name in _WRITES else []
-    return call.args[place] + named, is_file
+    is_numpys = name == "save" and owner in ("np", "numpy", "jnp")
+    paths = call.args[:1] if is_first or is_numpys else call.args[1:]
+    return [*paths, *(keyword.value for keyword in call.keywords)], is_file
 
 
 def _leading(node: ast.expr) -> str | None:
