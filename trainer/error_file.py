@@ -7,6 +7,9 @@ be that file: torchrun deletes an existing one first, which fails on a file that
 would hide the rank's. So this program starts the command as its child, and writes what its file says into the
 termination message.
 
+Since it outlives the program, it also reports the files that the program has left in its working folder
+(`trainer.lost_files`).
+
 Signals go to the command, whose exit code is this program's; 128 and the signal's number for one that was killed.
 """
 
@@ -18,14 +21,18 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from trainer import lost_files
+from trainer.lost_files import Gang
 from trainer.runtime import program
-from trainer.runtime.arguments import divided
-from trainer.runtime.commands import exit_code, started
+from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import exit_code, launcher_flag, node_rank, started
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
+from trainflow.protocol import variables
 from trainflow.protocol.result import MAX_BYTES
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -35,12 +42,48 @@ MAX_FILE_BYTES = 1 << 20
 """Most of the file that is read."""
 
 
+TRAINING = "training"
+"""Stage whose files are results: a precompilation runs the same program for a few steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorFileConfig:
+    """What the program may write to beside its working folder; the command follows after `--`."""
+
+    volumes: tuple[Path, ...] = ()
+    """Where the volumes of the spec are mounted."""
+
+
 def main(argv: Sequence[str], environment: Environment) -> NoReturn:
-    """Run the command, and report the exception that it leaves."""
-    _, command = divided(argv)
+    """Run the command, and report the exception and the files that it leaves."""
+    own, command = divided(argv)
     if not command:
         raise ConfigInvalid("Give the program behind `--`: python -m trainer.error_file -- torchrun …")
-    sys.exit(run(command, environment.result_file))
+    config = parse(ErrorFileConfig, own, program="trainer.error_file")
+    folder = Path.cwd()
+    began = lost_files.beginning(folder)
+    code = run(command, environment.result_file)
+    if os.environ.get(variables.STAGE) == TRAINING:
+        not_searched = lost_files.places(os.environ, environment, config.volumes)
+        lost_files.report(folder, began, gang_of(command, environment), not_searched, succeeded=code == 0)
+    sys.exit(code)
+
+
+def gang_of(command: Sequence[str], environment: Environment) -> Gang:
+    """The gang that a launcher's command names.
+
+    The ranks of an elastic gang are assigned at run time. So each of its nodes has the name of its pod, and reports.
+    """
+    pod = os.environ.get(variables.POD_NAME)
+    fewest = (launcher_flag(command, "--nnodes") or "").partition(":")[0]
+    rank = node_rank(command)
+    return lost_files.gang_of(
+        os.environ,
+        environment,
+        node=pod or str(rank),
+        num_nodes=int(fewest) if fewest.isdecimal() else 1,
+        speaks=rank == 0,
+    )
 
 
 def run(command: Sequence[str], result_file: Path | None) -> int:

@@ -111,8 +111,8 @@ def newest_checkpoint(source: Path) -> CheckpointFile | None:
 def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path]:
     """The files to publish, by their names below the prefix: all files of the folder, but only the newest
     checkpoint."""
-    older = source / checkpoint_files.FOLDER
-    others = (file for file in sorted(source.rglob("*")) if file.is_file() and older not in file.parents)
+    left_out = {source / checkpoint_files.FOLDER, source / DECISIONS}
+    others = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out.intersection(file.parents))
     newest = (checkpoint.path, checkpoint.record_path) if checkpoint else ()
     return {_name(file, source): file for file in (*newest, *others)}
 

@@ -83,7 +83,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     record, failure = _try_to_record(run_id, detail)
     if not _is_noted(row, detail):
         # The message is sent before the row is written, which says that this was done.
-        _notify(table, ended, detail, recorded=failure is None)
+        _notify(table, ended, detail, record=record)
         error_name = detail.error or ended.status.value
         table.finish(run_id, status=ended.status, ended_at=datetime.now(UTC), error_name=error_name)
         # It may have been redriven meanwhile; the event about that found a row that had not ended yet.
@@ -193,14 +193,15 @@ def _keep(row: RunRow) -> Released:
     return NOTHING
 
 
-def _notify(table: RunTable, row: RunRow, detail: Detail, *, recorded: bool) -> None:
+def _notify(table: RunTable, row: RunRow, detail: Detail, *, record: RunRecord | None) -> None:
     text = stopped(
         row.run_id,
         row.status,
         arn=detail.execution_arn,
         error_name=detail.error,
         kept=row.needs_nodes,
-        folder=read(ArtifactEnvironment).url_of(row.run_id) if recorded else None,
+        folder=read(ArtifactEnvironment).url_of(row.run_id) if record is not None else None,
+        warnings=record.warnings if record is not None else (),
     )
     about = f"cleaned up {detail.status.value} {detail.stop_date}"  # a redriven run may end twice in the same way
     notify_once(table, detail.execution_arn, about, subject=subject(row.run_id, row.status), message=text)

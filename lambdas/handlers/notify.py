@@ -41,6 +41,8 @@ class Event(BaseModel):
     artifacts: dict[str, Any] | None = None
     folder: str | None = None
     """Folder of the record and the report; None if they could not be written."""
+    warnings: list[str] = []
+    """Warnings of the run's record."""
     tear_down: bool | None = None
     """Whether a failed run's jobs are deleted and its nodes released; None for a run that had none, or did not fail."""
     job: JobRef | None = None
@@ -97,6 +99,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             progress=event.progress,
             artifacts=event.artifacts,
             folder=event.folder,
+            warnings=event.warnings,
             tear_down=event.tear_down,
         )
     notify_once(table, event.execution_arn, about, subject=title, message=text)

@@ -186,7 +186,7 @@ def _opened(opening: Future[UnreadLines | None]) -> UnreadLines | None:
 
 
 def _is_worth_keeping(batch: Batch) -> bool:
-    return bool(batch.steps or batch.reports or batch.checkpoints or batch.num_unparsable)
+    return bool(batch.steps or batch.reports or batch.checkpoints or batch.num_unparsable or batch.lost_files)
 
 
 def _is_worth_a_warning(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:

@@ -17,6 +17,9 @@ from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run_record import RunStatus
 from trainflow.record.failure import caught_error
 
+MAX_WARNINGS = 5
+"""Most warnings that the message about the run's end repeats; the record has all."""
+
 
 class Event(BaseModel):
     name: str
@@ -28,10 +31,11 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The folder of the record and the report; None for an execution without a run id of its own."""
+    """The folder of the record and the report, None for an execution without a run id of its own, and the record's
+    warnings, for the message."""
     run_id = recording.own_run_id(event.name, event.execution_arn)
     if run_id is None:
-        return {"folder": None}
+        return {"folder": None, "warnings": []}
     error = caught_error(event.error) if event.error else None
-    recording.write_record(run_id, event.execution_arn, status=event.status, error=error)
-    return {"folder": read(ArtifactEnvironment).url_of(run_id)}
+    record = recording.write_record(run_id, event.execution_arn, status=event.status, error=error)
+    return {"folder": read(ArtifactEnvironment).url_of(run_id), "warnings": record.warnings[:MAX_WARNINGS]}

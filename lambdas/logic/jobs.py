@@ -398,9 +398,13 @@ def _launched(run: Run, ref: JobRef, program: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with_error_file(run: Run) -> tuple[str, ...]:
-    """Words that report the exception of the rank that failed first. Slurm signals every process of a job itself, so
-    that a program between them would pass on each signal once more."""
-    return (*_helper(run, "error_file"), "--") if run.tools_image is not None else ()
+    """Words that report the exception of the rank that failed first, and the files that the program leaves in its
+    working folder. Slurm signals every process of a job itself, so that a program between them would pass on each
+    signal once more; its job script reports the files."""
+    if run.tools_image is None:
+        return ()
+    mounts = [volume.mount for volume in run.spec.workload.volumes]
+    return (*_helper(run, "error_file"), *(("--volumes", *mounts) if mounts else ()), "--")
 
 
 def _helper(run: Run, name: str) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ def message(
     instance_type: str | None = None,
     given_up: Sequence[str] = (),
     avoided_nodes: Sequence[str] = (),
+    warnings: Sequence[str] = (),
     tear_down: bool | None = None,
 ) -> str:
     """The whole message, with one fact per line.
@@ -68,6 +69,7 @@ def message(
         instance_type: Type of its nodes.
         given_up: Types of its spec of which there was no capacity.
         avoided_nodes: Nodes that its jobs did not use any more after they had failed there.
+        warnings: Warnings of its record.
         tear_down: Whether a failed run is torn down; None if it had no jobs, or did not fail.
     """
     lines = [f"Run: {run_id}", f"Status: {status}"]
@@ -87,6 +89,7 @@ def message(
         lines.append(f"Steps: {progress.last_step}, loss {progress.first_loss} to {progress.last_loss}")
     if artifacts and artifacts.get("checkpoint"):
         lines.append(f"Checkpoint: {artifacts['checkpoint']}")
+    lines += [f"Warning: {warning}" for warning in warnings]
     logs = _logs(run_id, folder) if error is not None and tear_down is not None else []
     return "\n".join([*lines, *logs, *_links(arn, folder)])
 
@@ -277,6 +280,7 @@ def stopped(
     error_name: str | None,
     kept: bool,
     folder: str | None,
+    warnings: Sequence[str] = (),
 ) -> str:
     """The message about a run that ended without its own tear-down, mostly because a person stopped it.
 
@@ -287,6 +291,7 @@ def stopped(
         error_name: Name of the error, if Step Functions reported one.
         kept: Whether pods and nodes stay.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
+        warnings: Warnings of its record.
     """
     how = {
         RunStatus.ABORTED: "the run was stopped",
@@ -299,6 +304,7 @@ def stopped(
         f"What happened: {how}.",
         f"What was done: {KEPT if kept else CLEANED_UP}",
         f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run_id}.",
+        *(f"Warning: {warning}" for warning in warnings),
     ]
     return "\n".join([*lines, *_logs(run_id, folder), *_links(arn, folder)])
 

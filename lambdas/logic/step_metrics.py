@@ -23,6 +23,7 @@ from trainflow.protocol.checkpoint_line import (
     parse_checkpoint_line,
     parse_resumed_line,
 )
+from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.steps import non_finite_steps
@@ -57,6 +58,8 @@ class Batch:
     """Checkpoints that the program has reported."""
     resumed_from: int | None = None
     """Number of the checkpoint with which a job began."""
+    lost_files: LostFiles | None = None
+    """Files that the program has left in its working folder."""
     num_lines: int = 0
     """Lines that were read."""
     num_unparsable: int = 0
@@ -148,6 +151,9 @@ def next_batch(
         if RESUMED in line.text and (number := parse_resumed_line(line.text)) is not None:
             batch.resumed_from = number
             continue
+        if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
+            batch.lost_files = lost
+            continue
         if first not in line.text and second not in line.text and third not in line.text:
             continue
         for found in reader.read(line):
@@ -220,6 +226,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "printed_at": now if batch.num_lines else cursor.printed_at,
             "read_at": now,
             "last_report": _last_report(cursor, batch),
+            "lost_files": batch.lost_files or cursor.lost_files,
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
             "last_checkpoint": _last_checkpoint(cursor, batch),

@@ -320,9 +320,10 @@ NOT_TOLD = {
     "NotifyFailure": ENDS_WELL - {"error", "tear_down"},
     "NotifyRejection": {
         *(ENDS_WELL - {"error"}),
-        *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress"),
+        *("artifacts", "avoided_nodes", "given_up", "instance_type", "progress", "warnings"),
     },
     "TellOwner": {
+        "warnings",
         *(
             "artifacts",
             "refuted_test_nodes",
@@ -348,7 +349,7 @@ NOT_TOLD = {
             "progress",
             "tear_down",
         ),
-        "warning",
+        *("warning", "warnings"),
     },
     "WarnOwner": {
         *(
@@ -363,9 +364,10 @@ NOT_TOLD = {
             "job",
             "next_attempt",
         ),
-        *("progress", "tear_down", "unread_after"),
+        *("progress", "tear_down", "unread_after", "warnings"),
     },
     "NotifyRestart": {
+        "warnings",
         "artifacts",
         "blind_after",
         "ends_by",

@@ -466,9 +466,12 @@ def test_people_are_sent_to_a_record_only_if_it_is_written(writing: str, telling
     record, message = training[writing], training[telling]
     assert message["Parameters"]["Payload"]["folder.$"] == "$record_folder"
     assert record["Parameters"]["Payload"]["status"] == message["Parameters"]["Payload"]["status"]
-    assert record["Assign"] == {"record_folder.$": "$.Payload.folder"}
+    refused = writing == "WriteRejectionRecord"  # its record has no warnings
+    warnings = {} if refused else {"record_warnings.$": "$.Payload.warnings"}
+    assert record["Assign"] == {"record_folder.$": "$.Payload.folder", **warnings}
     (catcher,) = record["Catch"]
-    assert catcher["Assign"] == {"record_folder": None}
+    assert catcher["Assign"] == {"record_folder": None, **({} if refused else {"record_warnings": []})}
+    assert refused or message["Parameters"]["Payload"]["warnings.$"] == "$record_warnings"
     assert record["Next"] == catcher["Next"] == telling, "a record that cannot be written changes nothing"
     assert [name for name, state in states("training") if telling in _ways_of(state)] == [writing]
 

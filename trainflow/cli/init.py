@@ -13,7 +13,6 @@ import yaml
 from trainflow.cli.spec_schema import SCHEMA_FILE
 from trainflow.client.programs import (
     DATA_FLAGS,
-    OUTPUT_FLAGS,
     RESUME_FLAGS,
     Program,
     ProgramUnreadable,
@@ -139,8 +138,8 @@ def _lines(answers: Answers, program: Program, *, script: str) -> list[str]:
 
 def _arguments(program: Program) -> list[str]:
     """The flags of the script: folders get placeholders, required ones a value to fill in, all others stay comments."""
-    output, data = program.flag_of(OUTPUT_FLAGS), program.flag_of(DATA_FLAGS)
-    given = {output: '"{run_dir}"'} if output else {}
+    data = program.flag_of(DATA_FLAGS)
+    given = {name: _below_run_dir(path) for name, path in program.outputs.items()}
     set_lines, comments = [f"    {_scalar(name)}: {value}" for name, value in given.items()], []
     for flag in program.flags.values():
         if flag.name in given:
@@ -157,6 +156,10 @@ def _arguments(program: Program) -> list[str]:
     if not set_lines:
         return ["  arguments: {}", *(line.replace("    #", "  #  ", 1) for line in comments)]
     return ["  arguments:", *set_lines, *comments]
+
+
+def _below_run_dir(path: str) -> str:
+    return json.dumps("{run_dir}" if path == "." else f"{{run_dir}}/{path}")
 
 
 def _progress(program: Program) -> list[str]:

@@ -10,12 +10,11 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from trainflow.client.log_lines import pattern_in
+from trainflow.client.program_outputs import Flag, Writes, flags_of, literal, outputs, writes_in
 from trainflow.models.workload import Arguments, Launcher, Workload
 
-OUTPUT_FLAGS = ("output_dir", "output-dir", "out_dir", "out-dir", "save_dir", "save-dir", "log_dir", "logdir")
 DATA_FLAGS = ("data_dir", "data-dir", "data_path", "data-path", "data", "dataset_path", "train_file")
 RESUME_FLAGS = ("resume_from_checkpoint", "resume-from-checkpoint", "resume_from", "resume-from", "resume", "ckpt_path")
 """Names that scripts give these flags, the most telling first."""
@@ -39,19 +38,6 @@ class ProgramUnreadable(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flag:
-    """One option of a script."""
-
-    name: str
-    """Name without its dashes."""
-    default: Any = None
-    required: bool = False
-    is_switch: bool = False
-    """Whether it takes no value."""
-    help: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Program:
     """What a script's source says."""
 
@@ -67,6 +53,13 @@ class Program:
     """Pattern of its checkpoints, where a library gives it."""
     last_file: str | None = None
     """Name of the file that the library writes last into a checkpoint's folder."""
+    writes: Writes = field(default_factory=Writes)
+    """What its calls write to."""
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Path below the run's folder for each flag that says where the script writes."""
+        return outputs(self.flags, self.writes, data=self.flag_of(DATA_FLAGS))
 
     def flag_of(self, names: tuple[str, ...]) -> str | None:
         """The first of some names that is one of its flags."""
@@ -86,7 +79,7 @@ def read_program(source: str) -> Program:
     imported = {name.split(".")[0] for name in _imports(tree)}
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     names = {_name(call.func) for call in calls}
-    flags = {flag.name: flag for call in calls if _name(call.func) == "add_argument" for flag in _flag(call)}
+    flags = {flag.name: flag for call in calls if _name(call.func) == "add_argument" for flag in flags_of(call)}
     is_library = bool(names & {"HfArgumentParser", "LightningCLI"}) or bool(
         imported & {"click", "typer", "fire", "hydra", "absl", "simple_parsing", "tyro"}
     )
@@ -102,6 +95,7 @@ def read_program(source: str) -> Program:
         line=None if preset else pattern_in(tree),
         checkpoints="checkpoint-{step}" if uses_trainer else None,
         last_file="trainer_state.json" if uses_trainer else None,
+        writes=writes_in(calls),
     )
 
 
@@ -152,35 +146,12 @@ def _name(function: ast.expr) -> str:
 
 def _is_computed(call: ast.Call) -> bool:
     """Whether a call of add_argument has a name that the source does not spell out."""
-    return _name(call.func) == "add_argument" and not list(_flag(call)) and not _is_positional(call)
+    return _name(call.func) == "add_argument" and not list(flags_of(call)) and not _is_positional(call)
 
 
 def _is_positional(call: ast.Call) -> bool:
-    first = _literal(call.args[0]) if call.args else None
+    first = literal(call.args[0]) if call.args else None
     return isinstance(first, str) and not first.startswith("-")
-
-
-def _flag(call: ast.Call) -> Iterator[Flag]:
-    """The flag that a call of add_argument adds, under each of its long names."""
-    options = {keyword.arg: _literal(keyword.value) for keyword in call.keywords if keyword.arg}
-    action = str(options.get("action") or "")
-    for argument in call.args:
-        text = _literal(argument)
-        if isinstance(text, str) and text.startswith("--"):
-            yield Flag(
-                name=text[2:],
-                default=options.get("default"),
-                required=options.get("required") is True,
-                is_switch=action in ("store_true", "store_false"),
-                help=" ".join(str(options.get("help") or "").split()),
-            )
-
-
-def _literal(node: ast.expr) -> Any:
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
 
 
 def _launcher(source: str, imported: set[str], *, uses_trainer: bool) -> Launcher:

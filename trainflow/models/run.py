@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from trainflow.models.backends import BackendName
 from trainflow.models.failed_nodes import FailedNodes
 from trainflow.models.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
+from trainflow.protocol.lost_files import LostFiles
 
 
 class Fact(BaseModel):
@@ -178,6 +179,8 @@ class MetricsCursor(Fact):
     are counted above, and not here."""
     lines_unparsable: int = 0
     """Lines that looked like lines of steps, and could not be read as such."""
+    lost_files: LostFiles | None = None
+    """Files that the program has left in its working folder, as the newest job that left some says."""
     hang: Hang | None = None
     """A hang that the log tells of; None also once a step or another line has followed."""
     longest_pause_seconds: float = 0.0

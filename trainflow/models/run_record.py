@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSche
 from trainflow.models.empty import empty_dict, empty_list
 from trainflow.models.run_error import RunError as RunError
 from trainflow.models.run_status import RunStatus as RunStatus
+from trainflow.protocol.lost_files import LostFiles
 
 
 def _written(value: float) -> float | str:
@@ -241,6 +242,8 @@ class RunRecord(_Entry):
     """None where Container Insights has published nothing, and for Slurm."""
     overhead_seconds: float | None = None
     """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
+    lost_files: LostFiles | None = None
+    """Files that the program left in its working folder, which are deleted with its pods; None without any."""
     warnings: list[str] = Field(default_factory=empty_list)
     """What was not as the spec says and ended nothing, a sentence each."""
     not_checked: list[str] = Field(default_factory=empty_list)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from trainflow.protocol.lost_files import LOST_FILES
 from trainflow.protocol.metric_aliases import LARGEST_STEP, SEQUENCES, by_meaning, counted, number, whole
 from trainflow.protocol.metrics_line import StepMetrics
 
@@ -120,7 +121,8 @@ _OF_STEPS = frozenset({"step", "epoch", "loss", "learning_rate", "sequences_per_
 
 def is_relayed(line: str) -> bool:
     """Whether a program beside the training has printed this line."""
-    return f'{{"{ALIVE}":' in line or (_BEGIN in line and '"relayed": true}' in line)
+    is_known = f'{{"{ALIVE}":' in line or f'{{"{LOST_FILES}":' in line
+    return is_known or (_BEGIN in line and '"relayed": true}' in line)
 
 
 def report_line(report: StepReport, losses: Mapping[str, float] | None = None) -> str:

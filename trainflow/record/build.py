@@ -27,6 +27,7 @@ from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
+from trainflow.record.results import result_warnings
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
 from trainflow.record.wording import count
 
@@ -86,7 +87,12 @@ def build_record(
         training=_training(kept, history),
         metrics_published=_published(published, kept),
         overhead_seconds=None if pods is None else _overhead(Interval(started_at, ended_at or now), pods),
-        warnings=[*restart_warnings(history), *_warnings(kept, described)],
+        lost_files=kept.progress.lost_files,
+        warnings=[
+            *restart_warnings(history),
+            *_warnings(kept, described),
+            *_result_warnings(status, kept, history),
+        ],
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=findings,
     )
@@ -180,6 +186,11 @@ def _warnings(kept: KeptSteps, spec: Any) -> list[str]:
     except InvalidRunSpec:
         said = None
     return [*_divergence(kept), *(each for each in (said, unparsable) if each)]
+
+
+def _result_warnings(status: RunStatus, kept: KeptSteps, history: ExecutionHistory) -> list[str]:
+    artifacts = publication(history).get("artifacts")
+    return result_warnings(status, kept, artifacts=artifacts, trained_steps=trained_steps(history))
 
 
 def _divergence(kept: KeptSteps) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport
+from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
@@ -148,11 +149,16 @@ def newest_checkpoints(reported: Iterable[CheckpointReport]) -> tuple[Checkpoint
     return tuple(sorted(latest.values(), key=lambda saved: (saved.saved_at, saved.step))[-MAX_CHECKPOINTS:])
 
 
-def kept_steps_of(lines: Sequence[StepMetrics], checkpoints: Iterable[CheckpointReport] = ()) -> KeptSteps:
-    """The steps and checkpoints that would have been stored of these lines."""
+def kept_steps_of(
+    lines: Sequence[StepMetrics],
+    checkpoints: Iterable[CheckpointReport] = (),
+    *,
+    lost_files: LostFiles | None = None,
+) -> KeptSteps:
+    """The steps, checkpoints and lost files that would have been stored of these lines."""
     steps, newest = latest_of_each_step(lines), newest_checkpoints(checkpoints)
     if not steps:
-        return KeptSteps(checkpoints=newest)
+        return KeptSteps(checkpoints=newest, progress=MetricsCursor(lost_files=lost_files))
     non_finite = non_finite_steps(steps)
     progress = MetricsCursor(
         first_step=steps[0].step,
@@ -160,6 +166,7 @@ def kept_steps_of(lines: Sequence[StepMetrics], checkpoints: Iterable[Checkpoint
         datapoints=len(steps),
         non_finite_steps=len(non_finite),
         first_non_finite_step=next(iter(non_finite), None),
+        lost_files=lost_files,
     )
     return KeptSteps().extended(steps, progress, checkpoints=newest)
 

@@ -14,6 +14,7 @@ from string import Template
 
 from lambdas.logic.jobs import Job
 from trainflow.models.backends import MASTER_ADDRESS, NODE_RANK
+from trainflow.models.run import Stage
 from trainflow.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
 from trainflow.protocol import variables
 from trainflow.protocol.pods import FOLDERS, JOBS, MOUNTS, SCRATCH_MOUNT
@@ -64,7 +65,7 @@ $scratch    # What a program writes beside itself stays on its node: nodes that 
     TMPDIR=$$(mktemp --directory)
     export TMPDIR
     cd "$$TMPDIR" && ln -s $program_folder/* .
-    if [[ -z "$$MASTER_ADDR" ]]; then
+$began    if [[ -z "$$MASTER_ADDR" ]]; then
         echo "The address of $$first is not known: neither scontrol nor getent tells it." >&2
         false
     else
@@ -72,7 +73,7 @@ $scratch    # What a program writes beside itself stays on its node: nodes that 
     fi
     code=$$?
     echo "$$code $$SLURMD_NODENAME" > "$$folder/$$SLURM_NODEID.exit"
-    cd / && rm -rf "$$TMPDIR"$remove_scratch
+$lost_files    cd / && rm -rf "$$TMPDIR"$remove_scratch
     return "$$code"
 }
 export -f on_a_node
@@ -131,6 +132,8 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
         remove_scratch=f' "${variables.SCRATCH_DIR}"' if _has_scratch(job) else "",
         result_variable=variables.RESULT_FILE,
         command=" ".join(_words(job.command, site)),
+        began=_began(job),
+        lost_files=_lost_files(job),
         url=shlex.quote(artifacts_url),
         num_nodes=job.ref.num_nodes,
         warned_from=minutes * 60 - warn_seconds - min(warn_seconds, SIGNAL_MAY_BE_EARLY_SECONDS),
@@ -172,6 +175,21 @@ def _scratch(job: Job) -> str:
         return ""
     made = f"mktemp --directory --tmpdir={SCRATCH_MOUNT} 2> /dev/null || mktemp --directory"
     return f"    {variables.SCRATCH_DIR}=$({made})\n    export {variables.SCRATCH_DIR}\n"
+
+
+def _began(job: Job) -> str:
+    """The time before the training starts, by the clock of the file system that it writes to."""
+    return "    began=$(LC_ALL=C stat --format %.9Y .)\n" if job.ref.stage is Stage.TRAINING else ""
+
+
+def _lost_files(job: Job) -> str:
+    """The report of the files that a training leaves in the folder that is deleted. It comes after the exit code has
+    been written: a job that is being ended has little time."""
+    if job.ref.stage is not Stage.TRAINING:
+        return ""
+    place = f'--node_rank "$SLURM_NODEID" --num_nodes {job.ref.num_nodes} --exit_code "$code"'
+    errors = '2>> "$folder/batch.log"'  # nodes with an older trainer have no such module; that is no program's error
+    return f'    python -m trainer.lost_files --folder "$TMPDIR" --began "$began" {place} {errors}\n'
 
 
 def _has_scratch(job: Job) -> bool:

@@ -15,6 +15,8 @@ from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.errors import ClusterUnavailable
 from trainflow.models.run import LogPosition, MetricsCursor
 from trainflow.models.run_record import RunStatus
+from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line
+from trainflow.record.results import lost_files_warning
 from trainflow.record.steps import KeptSteps
 
 START = datetime(2026, 11, 21, 9, 31, tzinfo=UTC)
@@ -111,6 +113,14 @@ def test_a_log_that_tells_no_step_is_warned_about(run: RecordedRun, cluster: Fak
 
     assert found.steps == ()
     assert len(found.warnings) == 1
+
+
+def test_files_that_the_program_lost_are_warned_about_before_the_workflow_has_read_of_them(
+    run: RecordedRun, cluster: FakeCluster
+) -> None:
+    lost = LostFiles(num_files=1, num_bytes=7, largest=(LostFile(name="model.pt", num_bytes=7),))
+    cluster.logs["train-0"].lines.append(f"2026-11-21T09:59:00.000000Z {lost_files_line(lost)}\n")
+    assert seen(run, cluster).warnings == (lost_files_warning(lost),)
 
 
 def test_lines_that_cannot_be_read_are_warned_about_those_that_the_workflow_counted_included(

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from trainflow.cli.init import Answers, name_for, spec_text
 from trainflow.cli.main import app
-from trainflow.client.programs import Flag, Program, ProgramUnreadable, read_program, unknown_arguments
+from trainflow.client.program_outputs import Flag
+from trainflow.client.programs import Program, ProgramUnreadable, read_program, unknown_arguments
 from trainflow.models.run_spec import parse_run_spec
 
 DDP = """
@@ -101,6 +102,72 @@ def test_a_ddp_script_gets_torchrun_its_folders_and_what_it_requires(tmp_path: P
     assert "    # amp: false" in text
     assert '    # data-path: "{data_dir}"' in text
     assert '#   resume: [--resume, "{checkpoint}"]' in text
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        *((f'"--{name}", default="x/{name}s"', "{run_dir}") for name in ("output", "out", "save")),
+        *((f'"--{name}", required=True', "{run_dir}") for name in ("outdir", "checkpoint_dir", "ckpt-dir", "work_dir")),
+        *((f'"--{name}"', "{run_dir}") for name in ("default_root_dir", "logging_dir", "result_dir", "results-dir")),
+        ('"--save", type=str, default="model.pt"', "{run_dir}/model.pt"),
+        ('"--save_path", default="./weights/last.ckpt"', "{run_dir}/last.ckpt"),
+        ('"--snapshot_path", type=Path, default="."', "{run_dir}"),
+        ('"--output", help="where the model goes"', "{run_dir}"),
+    ],
+)
+def test_a_flag_that_says_where_a_script_writes_gets_a_place_below_the_runs_folder(
+    options: str, path: str, tmp_path: Path
+) -> None:
+    _, document = written(f"import argparse\nargparse.ArgumentParser().add_argument({options})", tmp_path)
+    assert list(document["workload"]["arguments"].values()) == [path]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *('"--save", type=int, default=10', '"--save", default=10', '"--save", action="store_true"', '"--save"'),
+        *('"--output", choices=["json", "text"]', '"--out", type=str2bool, default="yes"', '"--out", type=float'),
+        *('"--save", action=argparse.BooleanOptionalAction', '"--log_dir", action="store_true"'),
+    ],
+)
+def test_a_flag_that_only_sounds_like_an_output_is_left_alone(options: str, tmp_path: Path) -> None:
+    _, document = written(f"import argparse\nargparse.ArgumentParser().add_argument({options})", tmp_path)
+    assert document["workload"]["arguments"] == {}
+
+
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        ("torch.save(model.state_dict(), args.where)", "{run_dir}/model.pt"),
+        ('torch.save(model, os.path.join(args.where, "model.pt"))', "{run_dir}"),
+        ('torch.save(model, f"{args.where}/model-{args.lr}.pt")', "{run_dir}"),
+        ('torch.save(model, args.where + "/model.pt")', "{run_dir}"),
+        ('torch.save(model, f=Path(args.where) / "model.pt")', "{run_dir}"),
+        ("os.makedirs(args.where, exist_ok=True)", "{run_dir}"),
+        ("np.save(args.where, weights)", "{run_dir}/model.pt"),
+        ('open(args.where, "wb")', "{run_dir}/model.pt"),
+        ("model.save_pretrained(args.where)", "{run_dir}"),
+        *((text, None) for text in ("open(args.where)", 'open(args.where, "rb")', "torch.load(args.where)")),
+        *((text, None) for text in ("torch.save(args.where, path)", 'torch.save({"where": args.where}, path)')),
+    ],
+)
+def test_a_flag_is_an_output_by_the_call_that_writes_to_it(call: str, path: str | None, tmp_path: Path) -> None:
+    flag = 'p.add_argument("--where"); p.add_argument("--lr", type=float, default=0.1)'
+    _, document = written(f"import argparse\np = argparse.ArgumentParser()\n{flag}\n{call}", tmp_path)
+    assert document["workload"]["arguments"] == ({} if path is None else {"where": path})
+
+
+def test_of_several_outputs_one_is_the_runs_folder_and_the_others_are_in_it(tmp_path: Path) -> None:
+    flags = ('"--log_dir", default="runs/tb"', '"--output_dir", required=True', '"--save", default="best.pt"')
+    unused = ('"--ckpt_dir", default=None', '"--data", default="images.bin"')
+    text = "\n".join(f"p.add_argument({each})" for each in (*flags, *unused))
+    _, document = written(f"import argparse\np = argparse.ArgumentParser()\n{text}", tmp_path)
+    assert document["workload"]["arguments"] == {
+        "output_dir": "{run_dir}",
+        "log_dir": "{run_dir}/tb",
+        "save": "{run_dir}/best.pt",
+    }
 
 
 def test_a_script_of_hugging_faces_trainer_reports_and_resumes_as_the_trainer_does(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.models.run import LimitWarning, MetricsCursor, Stage
 from trainflow.models.run_record import RunError
 from trainflow.models.run_status import RunStatus
+from trainflow.protocol.lost_files import LostFile, LostFiles
+from trainflow.record.results import lost_files_warning
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "messages.txt"
 
@@ -31,6 +33,9 @@ OUT_OF_SIGHT = RunError(
     name="ClusterUnavailable", message="no answer for 30 minutes", what_to_do="Look at the cluster."
 )
 ENDED = RunError(name="BudgetReached", message="The run has cost 100 USD.", what_to_do="Continue: trainflow resume RUN")
+LOST_MODEL = lost_files_warning(
+    LostFiles(num_files=1, num_bytes=1258291, largest=(LostFile(name="model.pt", num_bytes=1258291),))
+)
 PROGRESS = MetricsCursor(last_step=40, first_loss=10.5, last_loss=2.25)
 LIMIT = LimitWarning(
     limit="limits.max_usd",
@@ -71,6 +76,10 @@ def _of_ends() -> Iterator[tuple[str, str, str]]:
                 "given_up": ("trn2.48xlarge", "trn1.32xlarge"),
             },
         ),
+        "a run that succeeded and lost its files": (
+            RunStatus.SUCCEEDED,
+            {"progress": PROGRESS, "folder": FOLDER, "warnings": (LOST_MODEL,)},
+        ),
         "a run that reached its limit": (RunStatus.FAILED, {"error": ENDED, "artifacts": {"num_files": 3}}),
         "a run that reached its limit with nothing to publish": (RunStatus.FAILED, {"error": ENDED}),
     }
@@ -80,7 +89,7 @@ def _of_ends() -> Iterator[tuple[str, str, str]]:
     stopped: dict[str, Any] = {"status": RunStatus.ABORTED, "error_name": None, "folder": None}
     subject = messages.subject(RUN.run_id, RunStatus.ABORTED)
     yield "a run that was stopped", subject, messages.stopped(**NAMES, **stopped, kept=False)
-    named = {**stopped, "error_name": "States.Runtime", "folder": FOLDER}
+    named = {**stopped, "error_name": "States.Runtime", "folder": FOLDER, "warnings": [LOST_MODEL]}
     yield "a run that ended with its pods kept", subject, messages.stopped(**NAMES, **named, kept=True)
 
 

@@ -29,6 +29,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
 from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
+from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line
 from trainflow.protocol.step_report import StepReport, report_line
 from trainflow.record.placement import Placement
 from trainflow.record.steps import KeptSteps
@@ -466,3 +467,13 @@ def test_stored_steps_that_change_all_the_time_are_not_overwritten() -> None:
     with pytest.raises(ServiceUnavailable, match=r"steps\.json of .* was written by another call 5 times"):
         recording.keep(RUN.run_id, recording.stored_steps(RUN.run_id), disturbed)
     assert recording.kept_steps(RUN.run_id).every == 32
+
+
+@pytest.mark.usefixtures("aws", "published")
+def test_lost_files_are_in_the_position_and_stored_for_the_record(cluster: FakeKubernetesApi) -> None:
+    lost = LostFiles(num_files=2, num_bytes=7, largest=(LostFile(name="model.pt", num_bytes=6),))
+    cluster.logs["pod"] = stamped(lost_files_line(lost))
+    cursor = MetricsCursor.model_validate(poll()["cursor"])
+    assert cursor.lost_files == recording.kept_steps(RUN.run_id).progress.lost_files == lost
+    cluster.logs["pod"] += stamped("bye")
+    assert MetricsCursor.model_validate(poll(cursor.model_dump(mode="json"))["cursor"]).lost_files == lost

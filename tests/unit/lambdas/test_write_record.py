@@ -34,7 +34,7 @@ def record(aws: Aws) -> RunRecord:
 @pytest.mark.usefixtures("begun_history")
 def test_the_record_is_final_though_the_execution_has_a_moment_to_go(aws: Aws) -> None:
     aws.table.begin(row_of(RUN))
-    assert write() == {"folder": f"s3://{ARTIFACT_BUCKET}/runs/{RUN.run_id}/"}
+    assert write() == {"folder": f"s3://{ARTIFACT_BUCKET}/runs/{RUN.run_id}/", "warnings": []}
     written = record(aws)
     assert (written.status, written.error) == (RunStatus.SUCCEEDED, None)
     assert written.ended_at is not None
@@ -55,8 +55,8 @@ def test_a_failure_is_recorded_with_the_error_that_was_caught(aws: Aws) -> None:
 def test_an_execution_that_was_refused_leaves_the_record_of_the_run_of_its_name_alone(aws: Aws) -> None:
     aws.table.begin(row_of(RUN))
     refused = {"name": RUN.run_id.upper(), "execution_arn": RUN.execution_arn.upper(), "status": "FAILED"}
-    assert write(**refused) == {"folder": None}
-    assert write(name="Not_A_Run", execution_arn="arn:x", status="FAILED") == {"folder": None}
+    assert write(**refused) == {"folder": None, "warnings": []}
+    assert write(name="Not_A_Run", execution_arn="arn:x", status="FAILED") == {"folder": None, "warnings": []}
     assert "Contents" not in aws.client("s3").list_objects_v2(Bucket=ARTIFACT_BUCKET)
 
 

@@ -188,7 +188,7 @@ class RunObserver:
             history=self._executions.history,
             children=self._executions.children,
             pods=self._watcher.pods(),
-            kept=kept or kept_steps_of(self._training.lines(), self._training.checkpoints()),
+            kept=kept or self._observed_steps(),
             published=self._published(settle_seconds),
             now=now,
             status=status,
@@ -197,6 +197,10 @@ class RunObserver:
         busy = self._nodes_busy()
         not_checked = [*record.not_checked, *([self._not_compared] if self._not_compared else [])]
         return record.model_copy(update={"nodes_busy": busy, "not_checked": not_checked})
+
+    def _observed_steps(self) -> KeptSteps:
+        log = self._training
+        return kept_steps_of(log.lines(), log.checkpoints(), lost_files=log.lost_files())
 
     def steps(self) -> list[StepMetrics]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""

@@ -21,9 +21,11 @@ from trainflow.progress.reader import (
     warning,
 )
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
+from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.pods import PodView
+from trainflow.record.results import lost_files_warning
 
 MAX_FOLLOWED_GANG = 16
 """Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
@@ -53,6 +55,7 @@ class TrainingLog:
         self._lines: list[StepMetrics] = []
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
+        self._lost_files = self._behind.lost_files
 
     def read(self, line: LogLine) -> None:
         """Take the next line."""
@@ -79,8 +82,14 @@ class TrainingLog:
             self._read_waiting()
             return list(self._checkpoints)
 
+    def lost_files(self) -> LostFiles | None:
+        """The files that the program has left in its working folder, as the newest such line says."""
+        with self._lock:
+            self._read_waiting()
+            return self._lost_files
+
     def warnings(self) -> list[str]:
-        """What the log does not show although the spec says so, and lines of steps that cannot be read."""
+        """What the log does not show although the spec says so, lines of steps that cannot be read, and lost files."""
         with self._lock:
             self._read_waiting()
             num_lines, last = self._num_lines, self._lines[-1].step if self._lines else self._behind.last_step
@@ -90,7 +99,8 @@ class TrainingLog:
             with suppress(InvalidRunSpec):
                 said = warning(stored_run_spec(self._spec() or {}).progress, num_lines=num_lines, last_step=last)
         unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
-        return [each for each in (said, unparsable) if each]
+        lost = lost_files_warning(self._lost_files) if self._lost_files else None
+        return [each for each in (said, unparsable, lost) if each]
 
     def _read_waiting(self) -> None:
         if self._reader is None and self._waiting and (spec := self._spec()) is not None:
@@ -101,6 +111,9 @@ class TrainingLog:
             saved = parse_checkpoint_line(line.text, line.logged_at)
             if saved is not None:
                 self._checkpoints.append(saved)
+                continue
+            if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
+                self._lost_files = lost
                 continue
             for found in self._reader.read(line):
                 self._add(found, line)

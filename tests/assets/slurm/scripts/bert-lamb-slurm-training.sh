@@ -46,6 +46,7 @@ on_a_node() {
     TMPDIR=$(mktemp --directory)
     export TMPDIR
     cd "$TMPDIR" && ln -s /fsx/data/trainflow/* .
+    began=$(LC_ALL=C stat --format %.9Y .)
     if [[ -z "$MASTER_ADDR" ]]; then
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
@@ -54,6 +55,7 @@ on_a_node() {
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
+    python -m trainer.lost_files --folder "$TMPDIR" --began "$began" --node_rank "$SLURM_NODEID" --num_nodes 16 --exit_code "$code" 2>> "$folder/batch.log"
     cd / && rm -rf "$TMPDIR" "$TRAINFLOW_SCRATCH_DIR"
     return "$code"
 }

@@ -1,0 +1,156 @@
+"""A run that succeeds and loses its model says so wherever people read of it: the real workflow in the twin."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from local.aws.deployment import ARTIFACT_BUCKET
+from local.twin import Twin
+from tests.integration.running import follow_run, replayed
+from tests.integration.test_runs import TIME_SCALE, subscription
+from trainflow.cli.follow.summary import summarize
+from trainflow.client.details import details_of_record
+from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.models.run_spec import parse_run_spec
+from trainflow.page.ended import EndedRuns
+from trainflow.protocol.lost_files import LostFile, LostFiles
+from trainflow.record.results import NOTHING_TRAINED, lost_files_warning
+
+TRAINS = """
+import os
+for step in range(1, 6):
+    print("step", step, "loss", 1 / step, flush=True)
+os.makedirs("checkpoints", exist_ok=True)
+with open("checkpoints/last.pt", "wb") as checkpoint, open("model.pt", "wb") as model:
+    checkpoint.write(b"c" * 3000)
+    model.write(b"m" * 1258291)
+"""
+KEEPS = TRAINS.replace('"checkpoints', 'os.environ["TRAINFLOW_RUN_DIR"] + "/checkpoints').replace(
+    '"model.pt"', 'os.environ["TRAINFLOW_RUN_DIR"] + "/model.pt"'
+)
+FAILS = f"{TRAINS}\nraise ValueError('the last batch is empty')"
+NOTHING = "print('Unable to locate sufficient 2 gpus to run this example. Exiting.')"
+
+
+def spec(program: str, *, num_nodes: int = 1) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "name": "lost",
+        "workload": {
+            "command": ["python", "-c", program],
+            "image": "trainer:test",
+            "launcher": "none",
+            "writable_root": True,  # without workload.code, the working folder is the image's
+        },
+        "compute": {"instance_type": "c7i.xlarge", "num_nodes": num_nodes, "check_nodes": False},
+        "progress": {"pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"},
+        "limits": {"max_restarts": 0},
+    }
+
+
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    with Twin(
+        home=tmp_path_factory.mktemp("home"), log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE
+    ) as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What people see of a run that is over."""
+
+    record: RunRecord
+    kept: RunRecord
+    """The record that the workflow has written."""
+    followed: str
+    """What the command printed while it followed the run, and at its end."""
+    mail: str
+    page: tuple[str, ...]
+    report: str
+    kept_report: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(twin: Twin, tmp_path: Path) -> Run:
+    def start(program: str, run_id: str, *, num_nodes: int = 1) -> Ended:
+        queue, receive = subscription(twin)
+        console = Console(file=io.StringIO(), width=1000)
+        parsed = parse_run_spec(spec(program, num_nodes=num_nodes))
+        record = follow_run(twin, parsed, run_id, folder=tmp_path / run_id, console=console)
+        summarize(record, console)
+        assert isinstance(console.file, io.StringIO)
+        page = EndedRuns(tmp_path).snapshot(run_id)
+        assert page is not None
+        assert replayed(twin, run_id)
+        return Ended(
+            record,
+            RunRecord.model_validate_json(content(twin, f"runs/{run_id}/run.json")),
+            console.file.getvalue(),
+            json.loads(receive(queue))["Message"],
+            page.warnings,
+            (tmp_path / run_id / "report.html").read_text(),
+            content(twin, f"runs/{run_id}/report.html").decode(),
+        )
+
+    return start
+
+
+def content(twin: Twin, key: str) -> bytes:
+    found: bytes = twin.client("s3").get_object(Bucket=ARTIFACT_BUCKET, Key=key)["Body"].read()
+    return found
+
+
+def lost(num_nodes: int) -> LostFiles:
+    return LostFiles(
+        num_files=2,
+        num_bytes=1261291,
+        largest=(
+            LostFile(name="model.pt", num_bytes=1258291, num_nodes=num_nodes),
+            LostFile(name="checkpoints/last.pt", num_bytes=3000, num_nodes=num_nodes),
+        ),
+    )
+
+
+@pytest.mark.parametrize("num_nodes", [1, 3])
+def test_a_success_that_lost_its_model_is_a_warning_everywhere(run: Run, num_nodes: int) -> None:
+    ended = run(TRAINS, f"lost-00000000000{num_nodes}", num_nodes=num_nodes)
+    warning = lost_files_warning(lost(num_nodes))
+    assert ended.record.status is RunStatus.SUCCEEDED
+    assert (ended.record.lost_files, ended.kept.lost_files) == (lost(num_nodes), lost(num_nodes))
+    assert ended.record.warnings == ended.kept.warnings == [warning]
+    assert ended.page == (warning,) and list(details_of_record(ended.record).warnings) == [warning]
+    assert f"warning        {warning}" in ended.followed
+    assert f"Warning: {warning}" in ended.mail.splitlines()
+    assert "model.pt (1.2 MiB" in ended.report and "model.pt (1.2 MiB" in ended.kept_report
+
+
+def test_a_failure_that_lost_its_model_keeps_its_error_and_says_both(run: Run) -> None:
+    ended = run(FAILS, "lost-000000000009")
+    assert ended.record.error is not None and ended.record.error.name == "ScriptFailed"
+    assert "the last batch is empty" in ended.record.error.message
+    assert f"Warning: {lost_files_warning(lost(1))}" in ended.mail.splitlines()
+
+
+def test_a_program_that_keeps_its_files_has_no_warning(run: Run) -> None:
+    ended = run(KEEPS, "lost-000000000004")
+    assert (ended.record.status, ended.record.warnings, ended.record.lost_files) == (RunStatus.SUCCEEDED, [], None)
+    assert "Warning" not in ended.mail
+
+
+def test_a_success_without_a_step_and_a_file_may_have_trained_nothing(run: Run) -> None:
+    ended = run(NOTHING, "lost-000000000005")
+    assert ended.record.status is RunStatus.SUCCEEDED
+    assert ended.record.warnings == ended.kept.warnings == [NOTHING_TRAINED]
+    assert f"Warning: {NOTHING_TRAINED}" in ended.mail.splitlines()
