@@ -28,7 +28,7 @@ from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
-from trainflow.client.twin_address import HeldAddress
+from trainflow.client.twin_address import HeldAddress, HeldStart
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.models.code import packed_key
@@ -149,7 +149,7 @@ class TwinPlace:
             spec = code.named_in(spec, bucket=ARTIFACT_BUCKET)
         run_id = run_id or new_run_id(spec, datetime.now(UTC))
         folder = self._options.out / run_id
-        with _removed_unless_done(folder):
+        with _removed_unless_done(folder), HeldStart(folder) as began:
             if self._twin is None:
                 self._twin = self._started_twin(spec, image_root, folder=folder, faults=self._faults)
                 self._say_what_is_not_proven(spec, self._twin)
@@ -169,7 +169,7 @@ class TwinPlace:
             if self._faults is not None:
                 self._faults.started()
             TwinRuns(self._twin).start(spec, code=code, run_id=run_id)
-        self._addresses.append(HeldAddress(folder, self._twin.address()))
+            self._addresses.append(HeldAddress(folder, self._twin.address(started_at=began.started_at)))
         return run_id
 
     def runs(self) -> list[RunSummary]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -159,8 +159,12 @@ class Twin:
         """A boto3 client of the twin's AWS."""
         return self.aws.client(service)
 
-    def address(self) -> TwinAddress:
-        """Where other processes of this machine find it now."""
+    def address(self, *, started_at: datetime) -> TwinAddress:
+        """Where other processes of this machine find it.
+
+        Args:
+            started_at: When the run was started that it is looked up for.
+        """
         assert self.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
         environment = self.aws.client_environment
         return TwinAddress(
@@ -169,7 +173,7 @@ class Twin:
             access_key_id=environment["AWS_ACCESS_KEY_ID"],
             secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
             kubeconfig=str(self.kubeconfig.absolute()),
-            started_at=datetime.now(UTC).isoformat(),
+            started_at=started_at.isoformat(),
             deployment=self.deployment.address.model_dump(),
         )
 

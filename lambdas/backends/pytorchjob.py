@@ -18,9 +18,6 @@ from trainflow.models.run_spec import Elastic
 
 DESCRIPTION = KUBERNETES_KINDS["pytorchjob"]
 
-CONTAINER = "pytorch"
-"""Name of the container that the operator expects."""
-
 PORT_NAME = "pytorchjob-port"
 """The port of this name becomes MASTER_PORT and the Services' port."""
 
@@ -73,7 +70,7 @@ def _master_and_workers(job: Job) -> dict[str, Any]:
 
 
 def _replicas(job: Job, count: int, *, restart_policy: str) -> dict[str, Any]:
-    spec = pods.pod_spec(job, container=CONTAINER)
+    spec = pods.pod_spec(job)
     spec["containers"][0]["ports"] = [{"name": PORT_NAME, "containerPort": job.port}]
     return {"replicas": count, "restartPolicy": restart_policy, "template": pods.template(job, spec)}
 

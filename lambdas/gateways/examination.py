@@ -16,6 +16,7 @@ from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from trainflow.models.run_spec import Compute
 from trainflow.models.training_nodes import Node
+from trainflow.record.containers import program_image
 
 SETTLED_AFTER = timedelta(minutes=5)
 """Time after which a ready node counts as settled: its device plugins start later, after a minute or two."""
@@ -70,8 +71,7 @@ class Examination:
     def image_digest(self, job: str) -> str | None:
         """Digest of the image that a job's container runs; None if there is no pod, or if its status has none."""
         pods = self._api.list(f"{self._core}/pods", f"{JOB_LABEL}={job}", limit=1)
-        statuses = (pods[0].get("status") or {}).get("containerStatuses") if pods else None
-        found = DIGEST.search(statuses[0].get("imageID") or "") if statuses else None
+        found = DIGEST.search(program_image(pods[0])) if pods else None
         return found[0] if found else None
 
     def _claim(self, name: str) -> VolumeClaim | None:

@@ -52,6 +52,7 @@ from trainflow.models.kubernetes_names import (
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef, Stage
 from trainflow.models.training_nodes import Claim, Grants, Node
+from trainflow.record.containers import is_shared, program_exit_code, workload
 from trainflow.record.pods import PodView, pod_view
 
 TOKEN_LIFETIME_SECONDS = 600
@@ -65,6 +66,9 @@ MAX_FAILED_PODS = 5
 
 MAX_PENDING_PODS = 20
 """Pending pods that are read: mostly all have the same reason."""
+
+MAX_RUNNING_PODS = 20
+"""Running pods of a run that failed that are read, in search of programs that ended beside a running container."""
 
 MAX_EVENTS = 500
 """Events that are read. Kubernetes keeps them for an hour."""
@@ -165,10 +169,19 @@ class KubernetesCluster:
         pods = [pod for pod in self._pods(f"{JOB_LABEL}={job.name}") if is_disrupted(pod)]
         return troubled_pods(pods, self._all_nodes()) if pods else []
 
+    def shared_pods(self, job: JobRef) -> list[Any]:
+        """All pods of a job whose pods have containers beside the program's; empty for other jobs, after one pod."""
+        selector = f"{JOB_LABEL}={job.name}"
+        first = self._pods(selector, limit=1)
+        return self._pods(selector) if first and is_shared(first[0]) else []
+
     def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
-        """Failed pods of any stage of the run, five at most."""
-        pods = self._pods(f"{RUN_LABEL}={run_id}", field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
-        return [worker_pod(pod) for pod in pods]
+        """Pods of any stage of the run that failed, or whose program did while another container runs; five at most."""
+        selector = f"{RUN_LABEL}={run_id}"
+        pods = self._pods(selector, field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
+        running = self._pods(selector, field_selector="status.phase=Running", limit=MAX_RUNNING_PODS)
+        pods += [pod for pod in running if is_shared(pod) and program_exit_code(pod)]
+        return [worker_pod(pod) for pod in pods[:MAX_FAILED_PODS]]
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Names of the failed pods and of each existing job's pod of index 0. One call per kind of job."""
@@ -212,8 +225,12 @@ class KubernetesCluster:
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
         """Complete lines, oldest first. They are streamed, so that a large log needs little memory."""
         path, second = f"{self._core('pods')}/{pod}", _to_second(since)
+        container = self._log_container(pod)
+        if container is None:
+            return
         try:
-            yield from log_lines(self._api.log(path, since=second, tail_lines=tail_lines).complete())
+            lines = self._api.log(path, container=container, since=second, tail_lines=tail_lines)
+            yield from log_lines(lines.complete())
         except RequestRefused as error:
             if error.status not in NO_LOG:
                 raise
@@ -224,15 +241,30 @@ class KubernetesCluster:
         The request is sent at once, so that the kubelet has opened the log before the pod is deleted: it then sends the
         log to its end. A stream that breaks off ends the lines.
         """
+        container = self._log_container(pod)
+        if container is None:
+            return iter(())
         try:
             stream = self._api.log(
-                f"{self._core('pods')}/{pod}", since=_to_second(since), follow=True, silence_seconds=longest_seconds
+                f"{self._core('pods')}/{pod}",
+                container=container,
+                since=_to_second(since),
+                follow=True,
+                silence_seconds=longest_seconds,
             ).open()
         except RequestRefused as error:
             if error.status not in NO_LOG:
                 raise
             return iter(())
         return _followed(stream, longest_seconds)
+
+    def _log_container(self, pod: str) -> str | None:
+        """Name of the container whose log is the pod's: the program's, or an init container's that failed before it.
+
+        None if the pod is gone, and its log with it.
+        """
+        found = self._pod(pod)
+        return workload(found).container if found else None
 
     def cancel(self, run_id: str) -> list[str]:
         """Delete the run's jobs with their pods, its services, and its claim on nodes."""

@@ -12,6 +12,15 @@ from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.models.log_line import LogLine
 from trainflow.models.training_nodes import Claim, Node
+from trainflow.record.containers import (
+    disruption,
+    end_reason,
+    injected_failure,
+    is_injected,
+    waiting_container,
+    workload,
+)
+from trainflow.record.containers import phase as phase_of
 
 DISRUPTIONS = ("Preempted", "TaintManagerEviction")
 """Reasons of events about a pod that the cluster ends: the scheduler's for preemption, and that of the controller that
@@ -20,12 +29,11 @@ evicts pods from nodes with a taint. The eviction API makes no event."""
 
 def pending_reason(pod: Any) -> str | None:
     """The reason why a pod is pending, as its kubelet or the scheduler reports it; None if neither does."""
-    status = pod.get("status", {})
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("message"):
-            return f"{waiting.get('reason')}: {waiting['message']}"
-    for condition in status.get("conditions") or ():
+    container, waiting = waiting_container(pod)
+    if waiting.get("message"):
+        reason = f"{waiting.get('reason')}: {waiting['message']}"
+        return f"Container '{container}', which the cluster adds: {reason}" if is_injected(pod, container) else reason
+    for condition in pod.get("status", {}).get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] != "True":
             return str(condition.get("message"))
     return None
@@ -71,7 +79,7 @@ def claim_of(config_map: Any) -> Claim:
 
 def is_disrupted(pod: Any) -> bool:
     """Whether the cluster ends the pod, or has ended it: a drain, a taint, preemption, or the loss of its node."""
-    return _disruption(pod.get("status", {})) is not None
+    return disruption(pod) is not None
 
 
 def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[WorkerPod]:
@@ -86,9 +94,8 @@ def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[Worker
     """
     found = []
     for pod in pods:
-        status = pod.get("status", {})
-        trouble = _node_trouble(pod, nodes)
-        if status.get("phase") == "Failed" or is_disrupted(pod) or (status.get("phase") != "Succeeded" and trouble):
+        trouble, phase = _node_trouble(pod, nodes), phase_of(pod)
+        if phase == "Failed" or is_disrupted(pod) or (phase != "Succeeded" and trouble):
             found.append(_with_trouble(worker_pod(pod), trouble))
     return sorted(found, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
 
@@ -114,44 +121,22 @@ def grants_name(instance_type: str) -> str:
 
 
 def worker_pod(pod: Any) -> WorkerPod:
-    """A pod of a job, with the result of its container, or of an init container that failed before it."""
-    status = pod.get("status", {})
-    inits = (_terminated(container) for container in status.get("initContainerStatuses") or ())
-    failed = next((ended for ended in inits if ended.get("exitCode")), None)
-    terminated = failed or _terminated(next(iter(status.get("containerStatuses") or ()), {}))
+    """A pod of a job, with the result of its program, or of an init container that failed before it."""
+    terminated = workload(pod).ended
     finished_at = terminated.get("finishedAt")
     return WorkerPod(
         name=pod["metadata"]["name"],
         node=pod["spec"].get("nodeName"),
         exit_code=terminated.get("exitCode"),
-        reason=_reason(status, terminated),
-        message=terminated.get("message") or status.get("message"),
+        reason=end_reason(pod),
+        message=_message(pod, terminated),
         finished_at=datetime.fromisoformat(finished_at) if finished_at else None,
     )
 
 
-def _reason(status: Any, terminated: Any) -> str | None:
-    """The most telling reason: the kubelet's own, the container's if it names one, or who disrupted the pod.
-
-    Kubernetes sets the condition `DisruptionTarget` on pods that a drain, a taint, preemption or garbage collection
-    ends (Kubernetes documentation, "Pod disruption conditions").
-    """
-    ended = terminated.get("reason")
-    if status.get("reason") or ended not in (None, "", "Error", "Completed"):
-        return str(status.get("reason") or ended)
-    disruption = _disruption(status)
-    return str((disruption or {}).get("reason") or "") or ended
-
-
-def _disruption(status: Any) -> Any:
-    """The condition of a pod that the cluster ends; None for other pods."""
-    conditions = status.get("conditions") or ()
-    disrupted = (one for one in conditions if one.get("type") == "DisruptionTarget")
-    return next((one for one in disrupted if one.get("status") == "True"), None)
-
-
-def _terminated(container: Any) -> Any:
-    return (container.get("state") or {}).get("terminated") or {}
+def _message(pod: Any, terminated: Any) -> str | None:
+    message = terminated.get("message") or pod.get("status", {}).get("message")
+    return message or (injected_failure(pod) if phase_of(pod) == "Failed" else None)
 
 
 def log_lines(lines: Iterable[bytes]) -> Iterator[LogLine]:

@@ -94,6 +94,8 @@ class FakeKubernetesApi:
         return found
 
     def _get(self, resource: str, name: str, _body: Any, _query: Any) -> Any:
+        if resource == "pods" and name in self.logs and (resource, name) not in self.objects:
+            return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c"}]}}
         if (resource, name) not in self.objects:
             raise not_found(json.dumps({"kind": "Status", "message": f"{resource} {name!r} not found"}))
         return self.objects[resource, name]

@@ -49,7 +49,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
     """Two runs of a place that go on, and one that has failed in a folder."""
-    monkeypatch.setattr("trainflow.page.app.EVENT_SECONDS", 0.1)
+    monkeypatch.setattr("trainflow.page.app.POLL_SECONDS", 0.1)
     monkeypatch.setattr("trainflow.page.library.SNAPSHOT_SECONDS", 0.1)
     folder = tmp_path / "out" / FAILED.run_id
     write_record(FAILED.record(), folder / "run.json")
@@ -137,6 +137,29 @@ def test_a_run_is_stopped_after_a_question(browser: Browser, served: PageServer)
         expect(page.locator(".pill")).to_have_text("Aborted")
         expect(page.locator(".error")).to_contain_text("The run was stopped from the page.")
         expect(dialog).to_be_hidden()
+
+
+def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Path) -> None:
+    """Chromium opens six connections to a host: no page may keep one for itself."""
+    from playwright.sync_api import expect
+
+    place = ReplayedPlace([RUN], polls=100_000, folder=tmp_path)
+    with (
+        RunLibrary(folder=tmp_path / "out", place=place, name="replay") as library,
+        PageServer(library) as server,
+        opened(browser) as first,
+    ):
+        first.goto(server.url_of(f"/runs/{RUN.run_id}"))
+        pages = [first, *(first.context.new_page() for _ in range(8))]
+        for page in pages[1:]:
+            page.goto(first.url, timeout=15_000)
+        for page in pages:
+            expect(page.locator(".pill")).to_have_text("Running")
+        assert pages[-1].evaluate("async () => (await fetch('/list')).status") == 200
+        pages[-1].get_by_role("button", name="Stop …").click()
+        pages[-1].get_by_role("dialog").get_by_role("button", name="Stop the run").click()
+        for page in pages:
+            expect(page.locator(".pill")).to_have_text("Aborted", timeout=30_000)
 
 
 def test_a_failed_run_is_resumed_after_a_question(browser: Browser, served: PageServer) -> None:

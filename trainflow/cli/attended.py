@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from trainflow.background import Worker
+from trainflow.cli.exit_status import refuse
 
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
 
@@ -96,7 +97,10 @@ def run_detached(arguments: Sequence[str], *, out: Path) -> int:
     Returns:
         The command's exit status: that of the run where it did not begin.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        refuse(f"--out {out}: the folder cannot be made ({error.strerror}); name another one.")
     log = out / f".{CONSOLE_LOG}.{os.getpid()}"
     with log.open("wb") as printed:
         child, announced = _start(arguments, printed.fileno())

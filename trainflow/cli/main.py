@@ -41,7 +41,13 @@ if TYPE_CHECKING:
 
     from trainflow.models.workload import Workload
 
-app = OnDemandTyper(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, help=__doc__)
+app = OnDemandTyper(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help=__doc__,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="A cluster to use instead of the twin's own.")]
 

@@ -34,6 +34,10 @@ class OnDemandTyper(typer.Typer):
                 super().__init__(**settings)
                 self.commands = commands
 
+            def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+                """`help` and `help COMMAND` are the help of the app and of the command."""
+                return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
         super().__init__(cls=Group, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:

@@ -7,6 +7,7 @@ same archive, and so the same digest.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -238,9 +239,22 @@ def _packed(code: str, folder: Path, files: dict[str, Path]) -> PackedCode:
 
 def _target_inside(code: str, folder: Path, name: str, path: Path) -> str:
     target = os.readlink(path)  # noqa: PTH115  (as it is written)
+    if _is_loop(path):
+        raise InvalidRunSpec(
+            f"workload.code: '{name}' in '{code}' is a link that leads back to itself ({target}); remove it, or name "
+            "it in .gitignore."
+        )
     if Path(target).is_absolute() or not (path.parent / target).resolve().is_relative_to(folder):
         raise InvalidRunSpec(
             f"workload.code: '{name}' in '{code}' is a link that leaves the folder ({target}); replace it by a copy, "
             "or name it in .gitignore."
         )
     return target
+
+
+def _is_loop(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:  # `Path.resolve` reports a loop in another way in every version of Python
+        return error.errno == errno.ELOOP
+    return False

@@ -39,7 +39,7 @@ def continued_spec(
         CannotContinue: If the earlier run goes on, or has succeeded and nothing is to change.
         InvalidRunSpec: If the changes do not make a spec that could start now.
     """
-    if status is RunStatus.RUNNING:
+    if not status.is_over:
         raise CannotContinue(f"The run {run_id} is still running; stop it first: trainflow stop {run_id}")
     if status is RunStatus.SUCCEEDED and not changes:
         raise CannotContinue(

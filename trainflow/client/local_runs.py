@@ -8,13 +8,13 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
-from trainflow.client.twin_address import TwinAddress, read_address
+from trainflow.client.twin_address import TwinAddress, is_starting, read_address, read_start_time
 from trainflow.errors import TrainflowError
 from trainflow.models.run_status import RunStatus
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "logs", "latest"
 
 END_SECONDS = 90.0
-"""Longest wait for the end of a stopped run: its clean-up, its record and the end of its twin."""
+"""Longest wait for a twin to start, and for the end of a stopped run: its clean-up, its record and its twin's end."""
 
 NO_RECORD = "The twin ended before the run did, and left no record."
 
@@ -73,10 +73,13 @@ class LocalRuns:
         from trainflow.models.run_error import RunError
 
         folder = self._folder(run_id)
+        if is_starting(folder):
+            begun = self.describe(run_id)
+            return RunDetails(run_id=begun.run_id, status=begun.status, started_at=begun.started_at)
         if (found := _recorded_details(folder)) is not None:
-            return found
+            return _as_started(found, folder)
         if (live := self._live(folder)) is not None:
-            return live.details(folder.name)
+            return _as_started(live.details(folder.name), folder)
         summary = self.describe(run_id)
         error = RunError(
             name="Aborted",
@@ -109,7 +112,7 @@ class LocalRuns:
         from trainflow.client.continuing import continued_spec, spec_continuing
 
         found, start = self.describe(run_id), self.started(run_id)
-        if found.status is RunStatus.RUNNING or _record(self._folder(run_id)) is not None or start is None:
+        if not found.status.is_over or _record(self._folder(run_id)) is not None or start is None:
             return spec_continuing(self.record(run_id), changes)
         return continued_spec(found.run_id, start.spec, status=found.status, changes=changes)
 
@@ -288,7 +291,12 @@ class LocalRuns:
         )
 
     def _live(self, folder: Path) -> DeployedRuns | None:
-        """The run's twin as the deployment that it is; None if it does not live."""
+        """The run's twin as the deployment that it is; None if it does not live. One that is starting is awaited."""
+        deadline = time.monotonic() + END_SECONDS
+        while is_starting(folder):
+            if time.monotonic() > deadline:
+                raise PlaceUnavailable(f"The run {folder.name} is still starting; see {folder / LOGS}.")
+            time.sleep(0.1)
         address = read_address(folder)
         return _deployment_of(address) if address is not None else None
 
@@ -341,22 +349,31 @@ def _lines_from(path: Path, offset: int) -> Iterator[str]:
 
 def _summary(folder: Path) -> RunSummary | None:
     """A run by its folder; None for a folder that is none's."""
+    began = read_start_time(folder)
+    # Asked before the record and the address, which are made later: a run that has just begun to run is not over.
+    if is_starting(folder) and began is not None:
+        return RunSummary(run_id=folder.name, status=RunStatus.STARTING, started_at=began)
     document = _document(folder / RECORD)
     if document is not None:
         return RunSummary(
             run_id=folder.name,
             status=RunStatus(document["status"]),
-            started_at=datetime.fromisoformat(document["started_at"]),
+            started_at=began or datetime.fromisoformat(document["started_at"]),
             ended_at=datetime.fromisoformat(document["ended_at"]) if document.get("ended_at") else None,
         )
     address = read_address(folder)
     if address is not None:
-        started_at = datetime.fromisoformat(address.started_at)
+        started_at = began or datetime.fromisoformat(address.started_at)
         return RunSummary(run_id=folder.name, status=RunStatus.RUNNING, started_at=started_at)
-    if (folder / LOGS).is_dir():
+    if began is None and (folder / LOGS).is_dir():
         began = datetime.fromtimestamp((folder / LOGS).stat().st_ctime, UTC)
-        return RunSummary(run_id=folder.name, status=RunStatus.ABORTED, started_at=began)
-    return None
+    return None if began is None else RunSummary(run_id=folder.name, status=RunStatus.ABORTED, started_at=began)
+
+
+def _as_started(details: RunDetails, folder: Path) -> RunDetails:
+    """The details with the time at which the run was started, before its execution."""
+    began = read_start_time(folder)
+    return details if began is None else replace(details, started_at=began)
 
 
 def _document(path: Path) -> dict[str, Any] | None:

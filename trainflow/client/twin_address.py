@@ -1,6 +1,6 @@
-"""Where the twin of a run is while it lives: a file in the run's folder, which the twin holds locked.
+"""The twin of a run that starts or lives: files in the run's folder, which its process holds locked.
 
-The lock tells whether the twin lives, whatever became of its process number: the system releases it with the process.
+The lock tells whether the process lives, whatever became of its number: the system releases it with the process.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
 FILE_NAME = "twin.json"
+START_FILE = "started.json"
+"""File with the time at which the run was started. It is there before anything else of the run, and stays."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,19 +46,67 @@ class HeldAddress:
             OSError: If the file cannot be written.
         """
         self._path = folder / FILE_NAME
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f".{FILE_NAME}.{os.getpid()}"
-        # Locked before it has its name: nothing finds it unlocked while the twin lives.
-        self._file: IO[str] = os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-        json.dump(asdict(address), self._file)
-        self._file.flush()
-        unfinished.replace(self._path)
+        self._file = _locked(self._path, asdict(address))
 
     def close(self) -> None:
         """Remove the file."""
         self._path.unlink(missing_ok=True)
         self._file.close()
+
+
+class HeldStart:
+    """The mark of a run that is starting, while the block lasts. It ends when the process does, too."""
+
+    def __init__(self, folder: Path) -> None:
+        """Writes nothing yet.
+
+        Args:
+            folder: The run's folder.
+        """
+        self._path, self.started_at = folder / START_FILE, datetime.now(UTC)
+
+    def __enter__(self) -> HeldStart:
+        """Write the file and lock it.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        self._file = _locked(self._path, {"started_at": self.started_at.isoformat()})
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Release the lock, also where a process that was forked meanwhile has the file open."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()
+
+
+def is_starting(folder: Path) -> bool:
+    """Whether a process of this machine is starting the run of this folder."""
+    try:
+        with (folder / START_FILE).open(encoding="utf-8") as file:
+            return not _is_free(file)
+    except OSError:
+        return False
+
+
+def read_start_time(folder: Path) -> datetime | None:
+    """Time at which the run of this folder was started; None for a run of an earlier version."""
+    try:
+        return datetime.fromisoformat(json.loads((folder / START_FILE).read_text(encoding="utf-8"))["started_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _locked(path: Path, document: Mapping[str, Any]) -> IO[str]:
+    """A new file with the document, which is locked before it has its name: nothing finds it unlocked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    file: IO[str] = os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    json.dump(document, file)
+    file.flush()
+    unfinished.replace(path)
+    return file
 
 
 def read_address(folder: Path) -> TwinAddress | None:

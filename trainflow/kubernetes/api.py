@@ -153,7 +153,7 @@ class KubernetesApi:
         self,
         pod: str,
         *,
-        container: str | None = None,
+        container: str,
         since: str | None = None,
         tail_lines: int | None = None,
         follow: bool = False,
@@ -167,18 +167,16 @@ class KubernetesApi:
 
         Args:
             pod: Path of the pod.
-            container: Name of the container; may be left out where the pod has but one.
+            container: Name of the container: without one, the API refuses a pod that has several.
             since: From this second on (RFC 3339).
             tail_lines: At most so many of the newest lines.
             follow: Whether to go on with lines that are written later.
             seconds: Time after which the stream ends with the chunk that it has; None for none.
             silence_seconds: Time without a byte after which a log that is followed counts as lost.
         """
-        query: list[tuple[str, Any]] = [("timestamps", "true")]
+        query: list[tuple[str, Any]] = [("timestamps", "true"), ("container", container)]
         if follow:
             query.append(("follow", "true"))
-        if container:
-            query.append(("container", container))
         if since:
             query.append(("sinceTime", since))
         if tail_lines is not None:

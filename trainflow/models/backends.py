@@ -103,6 +103,8 @@ class KubernetesKind(BackendDescription):
     """Nodes with names of their own, before which the others are counted: the training operator's master."""
     makes_service: bool = False
     """Whether we make a Service of the job's name beside it, which goes with the job."""
+    container: str | None = None
+    """Name that the controller demands of the program's container; None if any name will do."""
 
     @property
     def runs_on_kubernetes(self) -> bool:
@@ -113,6 +115,10 @@ class KubernetesKind(BackendDescription):
     def has_queues(self) -> bool:
         """Whether the API serves some."""
         return self.queues is not None
+
+    def container_name(self, stage: str) -> str:
+        """Name of the program's container in the pods of a stage's job."""
+        return self.container or stage
 
     @property
     def api(self) -> str:
@@ -190,6 +196,7 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             kind="PyTorchJob",
             plural="pytorchjobs",
             software="the Kubeflow training operator",
+            container="pytorch",
             rank0={"training.kubeflow.org/replica-type": "master"},
             # The operator's environment, the same in every pod of the job: docs/jobs.md.
             node_rank="$(PET_NODE_RANK)",

@@ -53,7 +53,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.EXAMINE: (
         *(_rule(kind.group, kind.plural, "get") for kind in KUBERNETES_KINDS.values() if kind.software),
         _rule("batch", "jobs", "create", "get"),
-        _rule("", "pods", "list"),
+        _rule("", "pods", "get", "list"),
         _rule("", "events", "list"),
         _rule("", "services", "create", "get"),
         _rule("", "pods/log", "get"),
@@ -68,7 +68,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "events", "list"), _rule("", "pods/log", "get")),
     Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "get", "list", "update")),
     Access.CLEAN_UP: (
-        *_jobs("list", "delete", pods=()),
+        *_jobs("list", "delete", pods=("get",)),
         _rule("", "pods/log", "get"),
         _rule("", "services", "list", "delete"),
         _rule("", "configmaps", "list", "delete"),

@@ -39,6 +39,13 @@ everything else away."""
 CONTROLLER_NODES = {NODES_LABEL: "controllers"}
 """Permanent nodes of the cluster's own software, in a deployment that has others for small jobs."""
 
+DEFAULT_CONTAINER_ANNOTATION = "kubectl.kubernetes.io/default-container"
+"""Annotation that names a pod's main container (Kubernetes documentation, "Well-Known Labels"). Injectors set it, too:
+it counts only for pods without a stage."""
+
+HELPERS_CONTAINER = "helpers"
+"""Name of the init container that installs our helpers for the program."""
+
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 """The kubelet's reasons of a container whose image it cannot pull."""
 

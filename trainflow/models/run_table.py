@@ -65,7 +65,7 @@ class RunRow(Fact):
         Stopping a run releases its nodes.
         """
         match self.status:
-            case RunStatus.RUNNING:
+            case RunStatus.STARTING | RunStatus.RUNNING:
                 return True
             case RunStatus.SUCCEEDED:
                 return self.keep_nodes_after_success

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import hmac
-import json
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from trainflow.client.place import RunNotFound
@@ -51,11 +51,12 @@ REPORT_POLICY = (
 """The report brings its own style and script, and a policy that allows that one script alone; it is an origin of its
 own here, which may not read the page."""
 
-EVENT_SECONDS = 0.5
-"""Time between two events of a run's stream."""
+POLL_SECONDS = 0.5
+"""Time between two polls of an open page. A page that kept a stream open would hold one of the six connections that a
+browser opens to a host (HTTP/1.1), and the seventh page would never load."""
 
-ALIVE_SECONDS = 15.0
-"""Time after which a stream without news says that it is alive."""
+WATCHED_SECONDS = 2.0
+"""Time since its last poll in which a page counts as open."""
 
 MAX_COMPARED = 8
 """Most runs on one plot: more colours are not told apart."""
@@ -70,9 +71,10 @@ class PageApp:
         Args:
             library: The runs.
             form_token: What a request that changes something has to bring beside the cookie: only the page has it.
-            is_closing: Whether the server is about to end, so that open streams have to.
+            is_closing: Whether the server is about to end, so that open pages have to know.
         """
         self._library, self._form_token, self._is_closing = library, form_token, is_closing
+        self._polls = OpenPages()
         self._templates = Environment(
             loader=PackageLoader("trainflow.page", "templates"),
             autoescape=select_autoescape(default=True, default_for_string=True),
@@ -88,7 +90,7 @@ class PageApp:
                 Route("/compare/curves", self.compare_curves),
                 Route("/assets/{name}", self.asset),
                 Route("/runs/{run_id}", self.run),
-                Route("/runs/{run_id}/events", self.events),
+                Route("/runs/{run_id}/news", self.news),
                 Route("/runs/{run_id}/curves", self.curves),
                 Route("/runs/{run_id}/logs/{pod}", self.log),
                 Route("/runs/{run_id}/report", self.report),
@@ -115,11 +117,19 @@ class PageApp:
         context = await self._run_context(request.path_params["run_id"])
         return self._page("run.html.j2", {**context, "form_token": self._form_token})
 
-    async def events(self, request: Request) -> Response:
-        """What has changed on a run's page, as server-sent events."""
-        run_id = request.path_params["run_id"]
-        await self._run_context(run_id)  # a run that is not there is an answer of its own
-        return StreamingResponse(self._stream(run_id), media_type="text/event-stream")
+    async def news(self, request: Request) -> Response:
+        """What has changed on a run's page since its last poll: the parts whose digests it does not have."""
+        page, closing = request.query_params.get("page", ""), self._is_closing()  # asked first: then that is all
+        context = await self._run_context(request.path_params["run_id"])
+        seen = frozenset(request.query_params.getlist("seen"))
+        is_over = not context["is_running"] or closing
+        answer = {**self._news(context, seen), "is_over": is_over, "milliseconds": round(POLL_SECONDS * 1000)}
+        self._polls.note(page, is_over=is_over)
+        return JSONResponse(answer)
+
+    def has_told_all(self) -> bool:
+        """Whether every open page has heard of the end."""
+        return self._polls.has_told_all()
 
     async def curves(self, request: Request) -> Response:
         """The curves of a run in a window."""
@@ -210,39 +220,18 @@ class PageApp:
         given = request.headers.get("x-trainflow-token", "")
         return hmac.compare_digest(given.encode(), self._form_token.encode())
 
-    async def _stream(self, run_id: str) -> AsyncIterator[str]:
-        shown: dict[str, str] = {}
-        version, quiet = -1, 0.0
-        while True:
-            closing = self._is_closing()  # asked first: what is read then is all there is
-            try:
-                context = await self._run_context(run_id)
-            except TrainflowError as trouble:
-                yield event("trouble", {"message": str(trouble)})
-                context = {}
-            news = self._news(context, shown) if context else {}
-            if context and context["curves_version"] != version:
-                version = news["curves"] = context["curves_version"]
-            quiet = 0.0 if news else quiet + EVENT_SECONDS
-            if news:
-                yield event("news", news)
-            elif quiet >= ALIVE_SECONDS:
-                quiet = 0.0
-                yield ": alive\n\n"
-            if (context and not context["is_running"]) or closing:
-                yield event("end", {"status": context.get("status", "")})
-                return
-            await asyncio.sleep(EVENT_SECONDS)
-
-    def _news(self, context: Mapping[str, Any], shown: dict[str, str]) -> dict[str, Any]:
-        """The parts that differ from what was sent."""
+    def _news(self, context: Mapping[str, Any], seen: frozenset[str]) -> dict[str, Any]:
+        """The parts, the announcement and the version of the curves, as far as the page has others; their digests."""
         parts = {name: self._render(f"_{name}.html.j2", context) for name in FRAGMENTS}
-        fresh = {name: html for name, html in parts.items() if shown.get(name) != html}
-        shown.update(fresh)
-        news: dict[str, Any] = {"parts": fresh} if fresh else {}
-        if shown.get("announcement") != context["announcement"]:
-            shown["announcement"] = news["announcement"] = context["announcement"]
-        return news
+        values = {**parts, "announcement": context["announcement"], "curves": str(context["curves_version"])}
+        digests = {name: f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}" for name, text in values.items()}
+        fresh = {name: text for name, text in values.items() if digests[name] not in seen}
+        return {
+            "parts": {name: text for name, text in fresh.items() if name in FRAGMENTS},
+            "announcement": fresh.get("announcement"),
+            "curves": fresh.get("curves"),
+            "seen": list(digests.values()),
+        }
 
     async def _run_context(self, run_id: str) -> dict[str, Any]:
         now = await run_in_threadpool(self._library.run, run_id)
@@ -265,9 +254,24 @@ class PageApp:
         return self._templates.get_template(template).render({"place": self._library.name, "address": quote, **context})
 
 
-def event(name: str, data: Mapping[str, Any]) -> str:
-    """A server-sent event (HTML Living Standard, section 9.2): JSON has no line breaks, so one `data` line holds it."""
-    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'), default=str)}\n\n"
+class OpenPages:
+    """Pages that poll, so that the server ends after they have heard of the end."""
+
+    def __init__(self) -> None:
+        """Knows of none yet."""
+        self._polled: dict[str, float] = {}
+
+    def note(self, page: str, *, is_over: bool) -> None:
+        """Remember a poll. A page that was told of the end polls no more."""
+        if is_over:
+            self._polled.pop(page, None)
+        else:
+            self._polled[page] = time.monotonic()
+
+    def has_told_all(self) -> bool:
+        """Whether every page that has polled a moment ago has heard of the end."""
+        since = time.monotonic() - WATCHED_SECONDS
+        return not any(at > since for at in list(self._polled.values()))
 
 
 def window_of(query: Mapping[str, str]) -> Window:

@@ -104,11 +104,11 @@ class RunNow:
             return OpenLog(path=path)
         if self.fetched is None:
             return None
-        return self.fetched.open(name, follow=self.snapshot.status is RunStatus.RUNNING)
+        return self.fetched.open(name, follow=not self.snapshot.status.is_over)
 
     def has_log(self, pod: PodView) -> bool:
         """Whether the log of a pod can be opened."""
-        return self.fetched is not None and (pod.has_log or self.snapshot.status is not RunStatus.RUNNING)
+        return self.fetched is not None and (pod.has_log or self.snapshot.status.is_over)
 
     def _pod_of(self, name: str) -> str:
         """The pod that has a rank now, if it is known; other names stay as they are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import time
 import traceback
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -14,6 +15,7 @@ from trainflow.background import Worker
 if TYPE_CHECKING:
     import uvicorn
 
+    from trainflow.page.app import PageApp
     from trainflow.page.library import RunLibrary
 
 LOOPBACK = "127.0.0.1"
@@ -46,6 +48,7 @@ class PageServer:
         self._closing, self._ended = threading.Event(), threading.Event()
         self._server: uvicorn.Server | None = None
         self._thread = Worker(self._serve, name="page", on_error=traceback.print_exception)
+        self._app: PageApp | None = None
 
     @property
     def url(self) -> str:
@@ -66,6 +69,9 @@ class PageServer:
         """Send open pages the end of what they show, and close the port."""
         self._library.ask_again()
         self._closing.set()
+        deadline = time.monotonic() + GOODBYE_SECONDS
+        while self._app is not None and not self._app.has_told_all() and time.monotonic() < deadline:
+            time.sleep(0.02)
         if self._server is not None:
             self._server.should_exit = True
         if self._ended.wait(GOODBYE_SECONDS):  # otherwise it still uses the port, which goes with the process then
@@ -91,6 +97,7 @@ class PageServer:
         from trainflow.page.app import PageApp
 
         page = PageApp(self._library, form_token=secrets.token_urlsafe(32), is_closing=self._closing.is_set)
+        self._app = page
         config = uvicorn.Config(
             page.guarded(token=self._token, port=self.port),
             log_config=None,

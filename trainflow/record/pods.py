@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,8 @@ from trainflow.models.kubernetes_names import (
     STAGE_LABEL,
 )
 from trainflow.protocol.result import read_result
+from trainflow.record.containers import end_reason, workload
+from trainflow.record.containers import phase as phase_of
 
 INDEX_LABELS = (
     "batch.kubernetes.io/job-completion-index",
@@ -40,9 +42,9 @@ class PodView:
     elastic: bool = False
     """Whether ranks are assigned at run time, so that any pod of the gang may have rank 0."""
     job_name: str | None = None
-    container: str | None = None
-    """Container of the workload: the pod's first, even if a cluster injects others after it. An init container, if it
-    failed and kept the workload's from starting."""
+    container: str = ""
+    """Container of the program, whatever others the cluster injects. An init container, if it failed and kept the
+    program's from starting."""
     node: str | None = None
     phase: str = "Pending"
     reason: str | None = None
@@ -72,14 +74,11 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
     """Read the relevant properties of a pod that the API serves."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
     labels = metadata.get("labels") or {}
-    container = (spec.get("containers") or [{}])[0].get("name")
-    state = _container_state(status.get("containerStatuses") or [], container)
-    if (failed := _failed_init_container(status)) is not None:
-        container, state = failed["name"], failed["state"]
-    ended, running, waiting = (state.get(kind) or {} for kind in ("terminated", "running", "waiting"))
+    program = workload(manifest)
+    ended, running, waiting = program.ended, program.running, program.waiting
     said = read_result(ended.get("message"))
-    phase = status.get("phase", "Pending")
-    reason = status.get("reason") or ended.get("reason") or waiting.get("reason")
+    phase = phase_of(manifest)
+    reason = end_reason(manifest) or waiting.get("reason")
     result = said.get("result")
     return PodView(
         name=metadata.get("name", ""),
@@ -89,7 +88,7 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
         index=_index(labels, metadata.get("annotations") or {}),
         elastic=ELASTIC_LABEL in labels,
         job_name=labels.get(JOB_LABEL),
-        container=container,
+        container=program.container,
         node=spec.get("nodeName"),
         phase=phase,
         reason=None if reason == "Completed" else reason,
@@ -109,20 +108,6 @@ def deleted_view(pod: PodView, now: datetime) -> PodView:
     return replace(
         pod, deleted=True, phase="Unknown", finished_at=pod.finished_at or now, message="deleted while it ran"
     )
-
-
-def _failed_init_container(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Status of the init container that failed; None if none did."""
-    statuses: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses") or []
-    return next((one for one in statuses if ((one.get("state") or {}).get("terminated") or {}).get("exitCode")), None)
-
-
-def _container_state(statuses: Sequence[Mapping[str, Any]], container: str | None) -> Mapping[str, Any]:
-    """State of the workload's container; of one that is being restarted, its last termination."""
-    status = next((one for one in statuses if one.get("name") == container), {})
-    state: Mapping[str, Any] = status.get("state") or {}
-    last: Mapping[str, Any] = status.get("lastState") or {}
-    return {**state, "terminated": last["terminated"]} if "waiting" in state and "terminated" in last else state
 
 
 def _last_words(said: Mapping[str, Any], ended: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:

@@ -30,6 +30,7 @@ from trainflow.report.published_figures import PROGRAM, published_figure
 from trainflow.report.timeline import timeline
 
 STATUS_IN_WORDS = {
+    RunStatus.STARTING: "Starting",
     RunStatus.RUNNING: "Running",
     RunStatus.SUCCEEDED: "Succeeded",
     RunStatus.FAILED: "Failed",

@@ -12,6 +12,7 @@ from lambdas.backends.deployment import Deployment
 from lambdas.backends.kubernetes import node_groups
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
+from lambdas.backends.kubernetes.status import of_programs
 from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.examination import Examination
@@ -27,7 +28,7 @@ from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.offerings import quota_of
 from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
-from trainflow.models.run import JobRef, Run, Stage
+from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.training_nodes import Nodegroup
 from trainflow.protocol import announcement
@@ -51,8 +52,14 @@ class KubernetesBackend:
         self._cluster.submit(self.render(job))
 
     def status(self, job: JobRef) -> JobStatus:
-        """Status of the job, from one call, whatever the number of nodes."""
-        return self._kind.status(job, self._cluster.job(job))
+        """Status of the job. One call for its object and one for one pod, whatever the number of nodes.
+
+        All pods are read only if the cluster has injected containers that may outlive the programs, or fail them.
+        """
+        status = self._kind.status(job, self._cluster.job(job))
+        if status.phase is JobPhase.SUCCEEDED:
+            return status
+        return of_programs(job, status, self._cluster.shared_pods(job))
 
     def failed_pods(self, job: JobRef) -> list[WorkerPod]:
         """The job's failed pods and those on lost nodes, a few of each, the first to fail first."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lambdas.logic.jobs import Job, SharedFolder
-from trainflow.models.backends import DESCRIPTIONS
+from trainflow.models.backends import DESCRIPTIONS, KUBERNETES_KINDS
 from trainflow.models.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
@@ -20,6 +20,7 @@ from trainflow.models.kubernetes_names import (
     BACKEND_LABEL,
     CONTROLLER_NODES,
     ELASTIC_LABEL,
+    HELPERS_CONTAINER,
     JOB_LABEL,
     MANAGED_BY,
     NODES_LABEL,
@@ -97,12 +98,11 @@ def template(job: Job, spec: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"labels": labels(job)}, "spec": spec}
 
 
-def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -> dict[str, Any]:
+def pod_spec(job: Job, *, deadline: bool = True) -> dict[str, Any]:
     """The pod of one node.
 
     Args:
         job: The job that it is part of.
-        container: Name of the container; the stage's if left out.
         deadline: Whether the pod itself ends the job in time; not, where the job's controller does.
     """
     spec: dict[str, Any] = {"restartPolicy": "Never"}
@@ -122,7 +122,7 @@ def pod_spec(job: Job, *, container: str | None = None, deadline: bool = True) -
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **({"initContainers": [_helpers(job)]} if job.helpers_image else {}),
-        "containers": [_container(job, container or job.ref.stage.value)],
+        "containers": [_container(job)],
         "volumes": _volumes(job),
         **(_placement(job, job.instance) if job.instance else _small_job_placement()),
     }
@@ -208,9 +208,9 @@ def _has_scratch(job: Job) -> bool:
     return job.instance is not None and job.instance.has_scratch
 
 
-def _container(job: Job, name: str) -> dict[str, Any]:
+def _container(job: Job) -> dict[str, Any]:
     return {
-        "name": name,
+        "name": KUBERNETES_KINDS[job.ref.backend].container_name(job.ref.stage.value),
         "image": job.image,
         "command": list(_words(job)),
         "env": _environment(job),
@@ -260,7 +260,7 @@ def _helpers(job: Job) -> dict[str, Any]:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
     environment = {"PYTHONUNBUFFERED": "1", variables.RESULT_FILE: RESULT_FILE}
     return {
-        "name": "helpers",
+        "name": HELPERS_CONTAINER,
         "image": job.helpers_image,
         "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *folders, *clients, *code],
         "env": [{"name": name, "value": value} for name, value in sorted(environment.items())],

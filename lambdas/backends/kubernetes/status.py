@@ -5,12 +5,14 @@ A job is pending until all pods of its gang run. Pods that have ended count as r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from trainflow.models.job_status import JobStatus
-from trainflow.models.run import JobPhase
+from trainflow.models.run import JobPhase, JobRef
+from trainflow.record.containers import program_exit_code
 
 
 def ended_by_condition(status: Mapping[str, Any], *, success: str, submitted_at: datetime | None) -> JobStatus | None:
@@ -53,6 +55,25 @@ def unfinished(complete: bool, submitted_at: datetime | None, *, started_at: dat
         submitted_at=submitted_at,
         started_at=started_at if complete else None,
     )
+
+
+def of_programs(job: JobRef, status: JobStatus, pods: Sequence[Mapping[str, Any]]) -> JobStatus:
+    """The status of a job that has not succeeded, corrected by how the programs in its pods ended.
+
+    A container that the cluster injects keeps a pod running after its program has ended, or fails the pod of a program
+    that has succeeded. An elastic job goes on after a program that failed, so only its success is corrected.
+
+    Args:
+        job: The job.
+        status: Its status by its own object.
+        pods: Its pods, if containers are injected; empty otherwise.
+    """
+    codes = [program_exit_code(pod) for pod in pods]
+    if len(codes) >= job.gang_size and all(code == 0 for code in codes):
+        return replace(status, phase=JobPhase.SUCCEEDED, failure_reason=None, failure_message=None)
+    if status.phase is not None and not job.elastic and any(codes):
+        return replace(status, phase=None, failure_reason="PodFailed", failure_message="has a program that failed")
+    return status
 
 
 def count(status: Mapping[str, Any], *names: str) -> int:

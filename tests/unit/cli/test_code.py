@@ -106,6 +106,15 @@ def test_a_link_that_leaves_the_folder_is_refused(project: Path, target: str) ->
         packed(project)
 
 
+@pytest.mark.parametrize("names", [("a",), ("a", "b"), ("sub/a", "sub/b", "sub/c")])
+def test_links_that_lead_back_to_themselves_are_refused_in_one_sentence(project: Path, names: tuple[str, ...]) -> None:
+    for name, target in zip(names, (*names[1:], names[0]), strict=True):
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).symlink_to(Path(target).name)
+    with pytest.raises(InvalidRunSpec, match=r"workload.code: '(sub/)?a' in '.' is a link that leads back to itself"):
+        packed(project)
+
+
 def test_too_large_a_folder_names_its_largest_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "MAX_MIB", 1)
     (project / "weights.bin").write_bytes(bytes(2 << 20))

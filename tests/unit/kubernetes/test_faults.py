@@ -101,15 +101,15 @@ def test_a_stream_ends_with_the_chunk_at_which_its_time_is_over(monkeypatch: pyt
     answering = Answering([b"first\n", b"second\n", b"third\n"])
     now = iter([0.0, 1.0, 5.0])
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
-    stream = KubernetesApi(Answering(answering.answer)).log("/pods/p", follow=True, seconds=5)
+    stream = KubernetesApi(Answering(answering.answer)).log("/pods/p", container="c", follow=True, seconds=5)
     assert list(stream) == ["first\n", "second\n"]
 
 
 def test_a_connection_is_kept_after_a_whole_answer_alone() -> None:
     whole, part = Answering([b"a\n", b"b\n"]), Answering([b"a\n", b"b\n"])
-    list(KubernetesApi(whole).log("/pods/p"))
+    list(KubernetesApi(whole).log("/pods/p", container="c"))
     assert (whole.released, whole.closed) == (True, True)
-    lines = iter(KubernetesApi(part).log("/pods/p"))
+    lines = iter(KubernetesApi(part).log("/pods/p", container="c"))
     next(lines)
     lines.close()  # type: ignore[attr-defined]
     assert (part.released, part.closed) == (False, True)
@@ -118,7 +118,7 @@ def test_a_connection_is_kept_after_a_whole_answer_alone() -> None:
 def test_a_line_without_an_end_is_held_in_part_only() -> None:
     """A program may write one, and a person follows its log."""
     endless = [b"x" * 2**20] * 20
-    held, following = KubernetesApi(Answering([*endless, b"x\nnext\n"])).log("/pods/p")
+    held, following = KubernetesApi(Answering([*endless, b"x\nnext\n"])).log("/pods/p", container="c")
     assert held == "x" * LONGEST_OBJECT_BYTES + "\n"
     assert following == "next\n"
 

@@ -499,3 +499,18 @@ def test_an_exit_code_above_those_of_signals_is_the_programs_own() -> None:
 )
 def test_an_unknown_exception_is_judged_by_its_name_and_then_by_what_it_speaks_of(line: str, error: str) -> None:
     assert judged(line, has_steps=True).error.name == error
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("DatasetInvalid: CUDA out of memory. Tried to allocate 2 GiB", "DatasetInvalid"),
+        ("NodeUnhealthy: CUDA error: uncorrectable ECC error encountered", "NodeUnhealthy"),
+        ("DatasetInvalid: CUDA error: uncorrectable ECC error encountered", "DeviceFailed"),
+    ],
+)
+def test_a_reason_in_the_words_of_a_named_error_decides_only_if_it_passes_and_the_error_does_not(
+    line: str, error: str
+) -> None:
+    """A cause that no restart mends adds nothing; an error that is restarted anyway keeps its own name."""
+    assert judged(line).error.name == error

@@ -45,6 +45,21 @@ def test_a_run_waits_behind_those_that_came_before_it_and_holds_nothing_meanwhil
     assert available("large", nodes_ready=6, claims=claims, granted=["first"]) == (4, {"first": 2})
 
 
+@pytest.mark.parametrize("names", [("alpha", "omega"), ("omega", "alpha")])
+def test_nodes_are_granted_in_the_order_of_time_and_not_of_names(names: tuple[str, str]) -> None:
+    first, second = names
+    claims = [claim(second, 3, 2), claim(first, 3, 1)]
+    assert available(first, nodes_ready=3, claims=claims, granted=()) == (3, {})
+    assert available(second, nodes_ready=3, claims=claims, granted=()) == (0, {})
+
+
+def test_claims_of_one_second_are_granted_by_name_so_that_two_polls_agree() -> None:
+    claims = [claim("omega", 3, 1), claim("alpha", 3, 1)]
+    for order in (claims, claims[::-1]):
+        assert available("alpha", nodes_ready=3, claims=order, granted=()) == (3, {})
+        assert available("omega", nodes_ready=3, claims=order, granted=()) == (0, {})
+
+
 def test_a_run_that_is_started_anew_keeps_its_place() -> None:
     claims = [claim("early", 4, 1), claim("mine", 2, 2)]
     assert available("mine", nodes_ready=2, claims=claims, granted=["mine"]) == (2, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,14 @@ class TestPolls:
             behind = self.published(cursor)
         assert datetime.fromisoformat(behind["hang"]["seen_at"]) >= now
         assert MetricsCursor(**self.published(cursor)).hang == MetricsCursor(**cursor).hang
+
+
+@pytest.mark.parametrize(("seconds", "hangs"), [(-1, False), (0, False), (1, True)])
+def test_a_hang_counts_only_if_it_was_seen_after_the_job_had_started(seconds: int, hangs: bool) -> None:
+    """Kubernetes reports the start to the second: a line of that second may be the attempt before's."""
+    started = STARTED_AT + timedelta(hours=1)
+    status = JobStatus(phase=JobPhase.RUNNING, started_at=started)
+    at = started + timedelta(seconds=seconds)
+    seen = Hang(error="CollectiveTimeout", line=WATCHDOG, logged_at=at, seen_at=at)
+    with pytest.raises(CollectiveTimeout) if hangs else nullcontext():
+        require_no_hang(JOB, status, MetricsCursor(hang=seen), poll_seconds=30, now=NOW)

@@ -256,3 +256,14 @@ def test_the_nodes_of_a_gang_are_tested_unless_the_spec_says_no() -> None:
     assert "node_health" not in words_of(check_nodes=True, num_nodes=1)
     elastic = {"min_nodes": 1, "max_nodes": 2}
     assert "node_health" not in words_of(check_nodes=True, backend="pytorchjob", elastic=elastic)
+
+
+def test_a_run_that_names_its_own_folder_mounts_it_once_and_may_write_there() -> None:
+    own = f"/runs/{run_of().run_id}"
+    folders = job(
+        Stage.TRAINING, workload__arguments={"out": f"{own}/results", "start": "/runs/bert-1/step-5.pt"}
+    ).folders
+    assert [(each.path, each.read_only) for each in folders if each.path.startswith("/runs")] == [
+        (own, False),
+        ("/runs/bert-1", True),
+    ]

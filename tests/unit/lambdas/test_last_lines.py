@@ -274,6 +274,12 @@ class Endless:
 def test_a_log_that_does_not_end_is_given_up_and_what_has_arrived_counts(
     cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "call_api", lambda *_arguments, **_named: Endless())
+    cluster.logs["rank-0"] = ""
+    answers = cluster.call_api
+    monkeypatch.setattr(
+        cluster,
+        "call_api",
+        lambda path, *rest, **named: Endless() if path.endswith("/log") else answers(path, *rest, **named),
+    )
     followed = KubernetesCluster(cluster, namespace=NAMESPACE).follow_log("rank-0", since=NOW, longest_seconds=0.1)
     assert [each.text for each in followed] == ["one"]

@@ -298,6 +298,7 @@ def test_a_reason_that_does_not_pass_is_asked_for_after_five_minutes() -> None:
         (JobPhase.RUNNING, JobPhase.PENDING, JobPhase.RUNNING),
         (JobPhase.PENDING, JobPhase.RUNNING, JobPhase.RUNNING),
         (JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.SUCCEEDED),
+        (JobPhase.SUCCEEDED, JobPhase.PENDING, JobPhase.RUNNING),
     ],
 )
 def test_a_gang_that_was_complete_is_not_called_incomplete_when_its_pods_end_one_by_one(

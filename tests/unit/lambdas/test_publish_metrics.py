@@ -361,7 +361,12 @@ class Endless:
 
 
 def peak_bytes(cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> int:
-    monkeypatch.setattr(cluster, "call_api", lambda *_arguments, **_options: Endless(num_bytes))
+    answers = FakeKubernetesApi(logs={"pod": ""}).call_api
+    monkeypatch.setattr(
+        cluster,
+        "call_api",
+        lambda path, *rest, **named: Endless(num_bytes) if path.endswith("/log") else answers(path, *rest, **named),
+    )
     tracemalloc.start()
     try:
         poll()

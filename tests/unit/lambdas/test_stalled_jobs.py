@@ -66,3 +66,10 @@ def test_a_training_whose_loss_stays_nan_is_ended_and_one_that_skips_a_few_steps
     require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=9, first_non_finite_step=40))
     with pytest.raises(LossNotFinite, match=r"last 10 losses .* the first such step of the run was 40"):
         require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40))
+
+
+@pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.TRAINING])
+def test_the_losses_of_a_training_end_no_other_job_of_the_run(stage: Stage) -> None:
+    """A publish job after the training has the same cursor in its state."""
+    other = JOB.model_copy(update={"stage": stage})
+    require_finite_loss(other, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recorded_runs import recorded
@@ -20,7 +18,7 @@ from tests.fakes.replayed_place import ReplayedPlace
 from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.models.run_record import RunStatus
-from trainflow.page.app import PageApp, compared, event, window_of
+from trainflow.page.app import OpenPages, PageApp, compared, window_of
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 
@@ -241,26 +239,42 @@ def test_the_report_may_not_read_the_page(reader: TestClient) -> None:
     assert reader.get(f"/runs/{RUN.run_id}/report").status_code == 404
 
 
-def test_the_stream_tells_each_change_once_and_ends_with_the_run(
+def test_a_page_that_polls_hears_each_change_once_and_then_the_end(
     reader: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainflow.page.app.EVENT_SECONDS", 0.0)
     monkeypatch.setattr("trainflow.page.library.SNAPSHOT_SECONDS", 0.0)
 
-    events = _events(reader.get(f"/runs/{RUN.run_id}/events").text)
+    answers, seen = [], []
+    while not answers or not answers[-1]["is_over"]:
+        answers.append(reader.get(f"/runs/{RUN.run_id}/news", params={"page": "p", "seen": seen}).json())
+        seen = answers[-1]["seen"]
 
-    assert {name for name, _ in events} == {"news", "end"}
-    assert events[-1] == ("end", {"status": "SUCCEEDED"})
-    told = [data["announcement"] for name, data in events if "announcement" in data]
+    told = [each["announcement"] for each in answers if each["announcement"]]
     assert told[-1] == "The run has ended: Succeeded."
     assert "The run is in the state WatchTraining." in told
     assert len(told) == len(set(told))
-    versions = [data["curves"] for _, data in events if "curves" in data]
+    versions = [int(each["curves"]) for each in answers if each["curves"]]
     assert versions == sorted(set(versions))
+    again = reader.get(f"/runs/{RUN.run_id}/news", params={"page": "p", "seen": seen}).json()
+    assert (again["parts"], again["announcement"], again["curves"]) == ({}, None, None)
 
 
-def test_an_event_is_one_line_of_data() -> None:
-    assert event("news", {"text": "a\nb"}) == 'event: news\ndata: {"text":"a\\nb"}\n\n'
+def test_an_open_page_is_waited_for_until_it_has_heard_of_the_end() -> None:
+    pages = OpenPages()
+    assert pages.has_told_all()
+    pages.note("a", is_over=False)
+    pages.note("b", is_over=False)
+    pages.note("a", is_over=True)
+    assert not pages.has_told_all()
+    pages.note("b", is_over=True)
+    assert pages.has_told_all()
+
+
+def test_a_page_that_was_closed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainflow.page.app.WATCHED_SECONDS", 0.0)
+    pages = OpenPages()
+    pages.note("a", is_over=False)
+    assert pages.has_told_all()
 
 
 def test_what_an_address_asks_for_is_bounded() -> None:
@@ -322,8 +336,3 @@ def test_ctrl_c_lets_the_server_end_before_its_port_is_closed(tmp_path: Path, mo
         time.sleep(0.01)
 
     assert (server._socket.fileno(), faults) == (-1, [])
-
-
-def _events(text: str) -> list[tuple[str, dict[str, Any]]]:
-    parts = [part.split("\n") for part in text.split("\n\n") if part and not part.startswith(":")]
-    return [(part[0].removeprefix("event: "), json.loads(part[1].removeprefix("data: "))) for part in parts]

@@ -13,6 +13,7 @@ from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.kubernetes.faults import CommandNotRun, KubeconfigInvalid, RequestRefused
+from trainflow.record.containers import workload
 
 Object = Mapping[str, Any]
 
@@ -126,7 +127,7 @@ def _result(cluster: Cluster, path: str, end: float, pause: Callable[[float], No
         if pod is None:
             raise ProbeFailed("the probe pod was deleted by another client")
         status = pod.get("status") or {}
-        states = [s.get("state") or {} for s in status.get("containerStatuses") or []]
+        states = [workload(pod).state]
         ended = next((state["terminated"] for state in states if "terminated" in state), None)
         if ended is not None and ended["exitCode"] == 0:
             return str(ended.get("message", ""))

@@ -11,6 +11,7 @@ from trainflow.cli.doctor import gang
 from trainflow.cli.doctor.gang import Object
 from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.kubernetes_names import NO_IMAGE
+from trainflow.record.containers import is_injected, waiting_container, workload
 
 LOW_SPACE_BYTES = 5 * 1024**3
 """BERT-large with LAMB's two moments in float32 makes checkpoints of 336 million × 12 bytes = 4 GB."""
@@ -108,7 +109,7 @@ def _pods(evidence: Evidence) -> Finding:
         return _failed("pods", f"{seen}; {_name(first)}: {_why_pending(first, evidence.events)}", _way_out(first))
     if "Failed" in counted:
         failed = next(pod for pod in evidence.pods if gang.phase(pod) == "Failed")
-        advice = f"Read what it said last: kubectl logs {_name(failed)}."
+        advice = f"Read what it said last: kubectl logs {_name(failed)} -c {workload(failed).container}."
         return _failed("pods", f"{seen}; {_name(failed)} has failed", advice)
     return _ok("pods", seen)
 
@@ -122,7 +123,7 @@ def _why_pending(pod: Object, events: Sequence[Object]) -> str:
     for condition in (pod.get("status") or {}).get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message") or condition.get("reason"))
-    reason = _waiting(pod)
+    _, reason = waiting_container(pod)
     return reason.get("message") or reason.get("reason") or "it has not been looked at by the scheduler yet"
 
 
@@ -134,9 +135,11 @@ def _way_out(pod: Object) -> str:
 
 def _images(evidence: Evidence) -> Finding:
     for pod in evidence.pods:
-        waiting = _waiting(pod)
+        container, waiting = waiting_container(pod)
         if waiting.get("reason") in NO_IMAGE:
             seen = f"{_name(pod)}: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+            if is_injected(pod, container):
+                return _failed("images", seen, f"Correct what adds the container '{container}' to the cluster's pods.")
             return _failed(
                 "images", seen, "Correct workload.image, or let the nodes' role read the repository (ECR pull rights)."
             )
@@ -279,16 +282,6 @@ def _ping(host: str, seen: Mapping[str, Any], *, port_is_open: bool) -> Finding:
         return Finding("rendezvous ping", Outcome.SKIPPED, f"{host} was not reached by ICMP: {seen['error']}")
     advice = "Is its node Ready, and does the nodes' security group allow all traffic among them, ICMP included?"
     return _failed("rendezvous ping", f"{host} does not answer: {seen['error']}", advice)
-
-
-def _waiting(pod: Object) -> Mapping[str, str]:
-    """Why the pod's container waits, or the init container before it."""
-    status = pod.get("status") or {}
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        waiting: Mapping[str, str] = (container.get("state") or {}).get("waiting") or {}
-        if waiting:
-            return waiting
-    return {}
 
 
 def _name(pod: Object) -> str:

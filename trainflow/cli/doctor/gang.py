@@ -10,6 +10,7 @@ from typing import Any
 
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
 from trainflow.protocol import variables
+from trainflow.record.containers import program_container
 
 Object = Mapping[str, Any]
 
@@ -83,8 +84,7 @@ def phase(pod: Object) -> str:
 
 def container(pod: Object) -> Object:
     """The container that trains."""
-    first: Object = pod["spec"]["containers"][0]
-    return first
+    return program_container(pod)
 
 
 def claims(pod: Object) -> list[str]:

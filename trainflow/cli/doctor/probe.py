@@ -7,7 +7,7 @@ from typing import Any
 
 from trainflow.cli.doctor import gang, inside
 from trainflow.cli.doctor.gang import DOCTOR_LABEL, Object
-from trainflow.models.kubernetes_names import MANAGED_BY, RUN_LABEL
+from trainflow.models.kubernetes_names import DEFAULT_CONTAINER_ANNOTATION, MANAGED_BY, RUN_LABEL
 from trainflow.protocol.result import RESULT_FILE
 
 DEADLINE_SECONDS = 300
@@ -15,6 +15,9 @@ DEADLINE_SECONDS = 300
 
 SMALL = {"cpu": "100m", "memory": "128Mi"}
 """What a full node has left: no devices, which the run's own pods hold."""
+
+CONTAINER = "doctor"
+"""Name of the probe pod's container, beside those that the cluster injects."""
 
 FROM_POD = ("serviceAccountName", "automountServiceAccountToken", "securityContext", "volumes", "imagePullSecrets")
 FROM_CONTAINER = ("image", "imagePullPolicy", "env", "envFrom", "securityContext", "volumeMounts")
@@ -52,7 +55,7 @@ def probe_pod(pod: Object, run: str, suffix: str) -> dict[str, Any]:
     )
     container: dict[str, Any] = {key: only[key] for key in FROM_CONTAINER if key in only}
     container |= {
-        "name": "doctor",
+        "name": CONTAINER,
         "command": [*questions(pod), f"--result={RESULT_FILE}"],
         "resources": {"requests": SMALL, "limits": {"memory": SMALL["memory"]}},
         "terminationMessagePath": RESULT_FILE,
@@ -64,6 +67,7 @@ def probe_pod(pod: Object, run: str, suffix: str) -> dict[str, Any]:
         "metadata": {
             "name": f"{run}-doctor-{suffix}",
             "labels": {**MANAGED_BY, RUN_LABEL: run, DOCTOR_LABEL: "true"},
+            "annotations": {DEFAULT_CONTAINER_ANNOTATION: CONTAINER},
         },
         "spec": {
             **wanted,

@@ -22,6 +22,7 @@ from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 
 STYLE_OF_STATUS = {
+    RunStatus.STARTING: "bold cyan",
     RunStatus.RUNNING: "bold cyan",
     RunStatus.SUCCEEDED: "bold green",
     RunStatus.FAILED: "bold red",

@@ -80,6 +80,10 @@ def list_(
     """List the runs, the newest first."""
     from trainflow.cli.operate.shown import list_text, listed
 
+    if out.exists() and not out.is_dir():
+        refuse(f"--out {out}: this is a file and no folder.")
+    if out != OUT and not out.exists():
+        refuse(f"--out {out}: there is no such folder.")
     runs = open_reader(local=local, place=place, out=out).runs()
     if grid is not None:
         from trainflow.client.grid import members
@@ -107,7 +111,7 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
         print_json(found.as_json())
     else:
         typer.echo(details_text(found, datetime.now(UTC)))
-    if found.status not in (RunStatus.RUNNING, RunStatus.SUCCEEDED):
+    if found.status.is_over and found.status is not RunStatus.SUCCEEDED:
         raise typer.Exit(FAILED)
 
 
@@ -223,12 +227,11 @@ def metrics(
 
 def stop(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT) -> None:
     """Stop RUN, and release what it holds. Nothing happens if it has ended."""
-    from trainflow.models.run_record import RunStatus
     from trainflow.record.failure import explained
 
     reader = open_reader(local=local, place=place, out=out)
     found = reader.describe(run)
-    if found.status is not RunStatus.RUNNING:
+    if found.status.is_over:
         typer.echo(f"{found.run_id} has ended already: {found.status.value}.")
         return
     reader.stop(found.run_id, reason=explained("Aborted", "The run was stopped with `trainflow stop`."))

@@ -14,7 +14,7 @@ import typer
 OUT = Path("out")
 """Folder of the runs' folders where the command line names none."""
 
-RUN_FILES = ("run.json", "twin.json", "logs")
+RUN_FILES = ("started.json", "run.json", "twin.json", "logs")
 """What the folder of a run has one of."""
 
 SPEC_ENDINGS = (".yaml", ".yml", ".json")

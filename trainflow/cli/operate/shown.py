@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from trainflow.models.run_status import RunStatus
 from trainflow.record.wording import HOUR, count, duration, estimated_cost, speed_of, usd
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def details_text(run: RunDetails, now: datetime) -> str:
         speed = speed_of(run.throughput, run.metrics, run.throughput_of)
         facts.append(("step", f"{run.step:,}{of}{loss}{f', {speed}' if speed else ''}"))
     else:
-        facts.append(("step", "none yet" if run.status is RunStatus.RUNNING else "none"))
+        facts.append(("step", "none" if run.status.is_over else "none yet"))
     if run.seconds_left:
         facts.append(("left", f"about {duration(run.seconds_left)}"))
     if run.cost_usd is not None:
@@ -82,7 +81,7 @@ def details_text(run: RunDetails, now: datetime) -> str:
         (pod.name, pod.phase, pod.node or "", " ".join(filter(None, [pod.reason, _exit(pod.exit_code)])))
         for pod in run.pods
     ]
-    phase = "PHASE" if run.status is RunStatus.RUNNING else "LAST PHASE"  # pods of a stopped run were deleted running
+    phase = "LAST PHASE" if run.status.is_over else "PHASE"  # pods of a stopped run were deleted running
     return f"{text}\n\n{table(('POD', phase, 'NODE', ''), rows)}"
 
 

@@ -39,7 +39,7 @@ def watch(
 
     reader = open_reader(local=local, place=place, out=out)
     found, console = reader.describe(run), Console()
-    if found.status is RunStatus.RUNNING:
+    if not found.status.is_over:
         try:
             _follow(reader, found.run_id, console, folder=out if local else None, page=page)
         except KeyboardInterrupt:

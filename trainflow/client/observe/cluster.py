@@ -35,7 +35,7 @@ class PodSource(Protocol):
     def watch_pods(self, selector: str, resource_version: str) -> LineStream:
         """Watch events, one JSON object a line."""
 
-    def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
+    def pod_log(self, pod: str, container: str, *, since: str | None, follow: bool) -> LineStream:
         """Lines of the container's log, each behind its time stamp, from the second `since` on."""
 
 
@@ -55,7 +55,7 @@ class UnseenPods:
         del selector, resource_version
         raise self._reason
 
-    def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
+    def pod_log(self, pod: str, container: str, *, since: str | None, follow: bool) -> LineStream:
         """See `PodSource`."""
         del pod, container, since, follow
         raise self._reason
@@ -77,6 +77,6 @@ class KubernetesPods:
         """See `PodSource`."""
         return self._api.watch(self._pods, selector, resource_version).open()
 
-    def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
+    def pod_log(self, pod: str, container: str, *, since: str | None, follow: bool) -> LineStream:
         """See `PodSource`."""
         return self._api.log(f"{self._pods}/{pod}", container=container, since=since, follow=follow).open()

@@ -94,7 +94,7 @@ class LogFollower:
         source: PodSource,
         *,
         pod: str,
-        container: str | None,
+        container: str,
         path: Path,
         has_ended: Callable[[], bool],
         on_line: Callable[[LogLine], None] | None = None,

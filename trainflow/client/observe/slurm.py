@@ -63,7 +63,7 @@ class SlurmJobs:
         del selector, resource_version
         return _Stream(self._changes)
 
-    def pod_log(self, pod: str, container: str | None, *, since: str | None, follow: bool) -> LineStream:
+    def pod_log(self, pod: str, container: str, *, since: str | None, follow: bool) -> LineStream:
         """The lines of the first node; of another one its last lines."""
         del container
         job, _, index = pod.rpartition("-")

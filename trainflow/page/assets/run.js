@@ -254,31 +254,45 @@ function sayConnection(sentence) {
   byId("connection").hidden = !sentence;
 }
 
-function listen() {
-  const events = new EventSource(`${base}/events`);
-  let announced = null;
-  events.addEventListener("news", ({ data }) => {
-    sayConnection("");
-    const { parts = {}, announcement, curves } = JSON.parse(data);
-    for (const [id, html] of Object.entries(parts)) morph(byId(id), html);
-    if (announcement && announced !== null && announcement !== announced) byId("live").textContent = announcement;
-    announced = announcement ?? announced;
-    if (curves !== undefined) refreshCurves();
-    readLog();
-  });
-  events.addEventListener("trouble", ({ data }) => sayConnection(JSON.parse(data).message));
-  events.addEventListener("end", () => {
-    events.close();
-    const noCurves = byId("no-curves");
-    if (noCurves) noCurves.textContent = noCurves.dataset.ended;
-    refreshCurves();
-    readLog();
-    document.body.dataset.ended = "yes";
-  });
-  events.addEventListener("error", () => {
+// Short polls and no stream: a browser opens six connections to a host, and each open page would keep one for itself.
+const page = Math.random().toString(36).slice(2);
+const RETRY_MILLISECONDS = 2000;
+let seen = [];
+let announced = null;
+
+function show({ parts, announcement, curves }) {
+  for (const [id, html] of Object.entries(parts)) morph(byId(id), html);
+  if (announcement !== null && announced !== null && announcement !== announced) byId("live").textContent = announcement;
+  announced = announcement ?? announced;
+  if (curves !== null) refreshCurves();
+  readLog();
+}
+
+function showEnd() {
+  const noCurves = byId("no-curves");
+  if (noCurves) noCurves.textContent = noCurves.dataset.ended;
+  refreshCurves();
+  readLog();
+  document.body.dataset.ended = "yes";
+}
+
+async function poll() {
+  let wait = RETRY_MILLISECONDS;
+  try {
+    const query = new URLSearchParams([["page", page], ...seen.map((digest) => ["seen", digest])]);
+    const answer = await fetch(`${base}/news?${query}`);
+    if (answer.ok) {
+      const news = await answer.json();
+      sayConnection("");
+      show(news);
+      if (news.is_over) return showEnd();
+      ({ seen, milliseconds: wait } = news);
+    } else sayConnection(answer.status === 403 ? LOST : await answer.text());
+  } catch {
     sayConnection(LOST);
-  });
+  }
+  setTimeout(poll, wait);
 }
 
 refreshCurves();
-if (running === "yes") listen();
+if (running === "yes") poll();

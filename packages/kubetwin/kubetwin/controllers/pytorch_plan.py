@@ -58,8 +58,9 @@ def is_finished(status: Object) -> bool:
 
 
 def exit_code(pod: Object) -> int:
-    """The exit code of the pod's main container; 0 while none has ended."""
-    statuses = pod["status"].get("containerStatuses") or []
+    """The exit code of the container `pytorch`, which is the only one that the operator looks at; 0 before its end
+    (training-operator pkg/core/pod.go, `GetDefaultContainerName`)."""
+    statuses = [s for s in pod["status"].get("containerStatuses") or [] if s["name"] == "pytorch"]
     codes = [((s.get("state") or {}).get("terminated") or {}).get("exitCode", 0) for s in statuses]
     return next((int(code) for code in codes if code), 0)
 

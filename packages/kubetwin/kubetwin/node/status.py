@@ -152,7 +152,11 @@ def pod_status(pod: PodState, reported: Conditions, now: datetime) -> dict[str, 
         "podIP": LOOPBACK,
         "podIPs": [{"ip": LOOPBACK}],
         "startTime": times.seconds(pod.started_at),
-        "containerStatuses": [_container_status(pod.uid, container) for container in pod.containers],
+        # Sorted as the kubelet does (kubernetes pkg/kubelet/kubelet_pods.go, convertToAPIContainerStatuses); the
+        # statuses of init containers keep the order of the spec.
+        "containerStatuses": [
+            _container_status(pod.uid, container) for container in sorted(pod.containers, key=lambda each: each.name)
+        ],
     }
     if pod.init_containers:
         status["initContainerStatuses"] = [

@@ -46,7 +46,10 @@ def pod(kind: str, phase: str = "Running", *, index: int = 0, code: int = 1, res
             "name": f"pt-{kind}-{index}",
             "labels": {"training.kubeflow.org/replica-type": kind},
         },
-        "status": {"phase": phase, "containerStatuses": [{"state": state, "restartCount": restarts}]},
+        "status": {
+            "phase": phase,
+            "containerStatuses": [{"name": "pytorch", "state": state, "restartCount": restarts}],
+        },
     }
 
 

@@ -159,3 +159,16 @@ def test_a_sidecar_that_runs_keeps_its_pod_running() -> None:
     assert phase_of(pod(ended(0), init_containers=[replace(sidecar, state=ended(9))])) == "Succeeded"
     starting = replace(sidecar, started=False)
     assert phase_of(pod(Waiting("PodInitializing"), init_containers=[starting])) == "Pending"
+
+
+def test_statuses_of_containers_are_sorted_by_name_and_those_of_init_containers_as_in_the_spec() -> None:
+    """As the kubelet does: kubernetes pkg/kubelet/kubelet_pods.go, `convertToAPIContainerStatuses`."""
+    names = ("training", "agent", "zz-proxy")
+    state = replace(
+        pod(RUNNING),
+        containers=[container(RUNNING, name) for name in names],
+        init_containers=[container(ended(0), name) for name in names],
+    )
+    status = pod_status(state, {}, NOW)
+    assert [each["name"] for each in status["containerStatuses"]] == sorted(names)
+    assert [each["name"] for each in status["initContainerStatuses"]] == list(names)
