@@ -36,7 +36,7 @@ from local.known_images import known_images
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
 from local.nodegroups import Nodegroups, NodeSettings
-from local.shared_storage import announce_plugins, grant, offer, open_queue
+from local.shared_storage import announce_network_plugin, announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from trainflow.client.twin_address import TwinAddress
@@ -302,8 +302,9 @@ class Twin:
         offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
         grant(api, namespace=NAMESPACE)
-        if self._foreign_kubeconfig is None:  # one's own cluster may be without Volcano
+        if self._foreign_kubeconfig is None:  # one's own cluster may be without Volcano, and has its own network
             open_queue(api)
+            announce_network_plugin(api, namespace=NAMESPACE)
 
     def _start_cluster(self) -> subprocess.Popen[bytes]:
         """Start the Kubernetes API that the Lambdas find through EKS: the twin's own, or a proxy to an existing
