@@ -504,6 +504,9 @@ def ready(aws: Aws, cluster: FakeKubernetesApi) -> FakeKubernetesApi:
     cluster.add("persistentvolumes", {"metadata": {"name": "shared"}, "spec": {}})
     for name in PLUGINS:
         cluster.add("daemonsets.apps", {"metadata": {"name": name}})
+    agent = {"name": "aws-eks-nodeagent", "args": ["--enable-network-policy=true"]}
+    with_agent = {"template": {"spec": {"containers": [agent]}}}
+    cluster.add("daemonsets.apps", {"metadata": {"name": "aws-node"}, "spec": with_agent})
     return cluster
 
 
