@@ -55,6 +55,8 @@ class NodeSettings:
     """Whether containers run as their user, with their own root file system and mounts."""
     hidden: Sequence[Path] = ()
     """Folders of this machine that no container behind walls sees."""
+    network: int | None = None
+    """The process that keeps the network of containers behind walls; None where they have the machine's."""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     """Time between two heartbeats of a node whose pods run programs."""
 
@@ -128,6 +130,8 @@ class Nodegroups:
         ]
         if settings.has_walls:
             command += ["--walls", *(text for folder in settings.hidden for text in ("--hide", str(folder)))]
+        if settings.network is not None:
+            command += ["--network", str(settings.network)]
         if settings.no_op_seconds is not None:
             command += ["--no-op", str(settings.no_op_seconds), "--no-op-log", "local.no_op_logs:log_lines"]
         with settings.log_file.open("ab") as log:

@@ -53,6 +53,12 @@ NOT_PROVEN_BEHIND_WALLS = (
 )
 """The same, where containers have walls."""
 
+SHARED_NETWORK = (
+    "Programs in pods listen in this machine's network, because {reason}: its other users reach them, and so do other "
+    f"machines if its firewall lets them ({REPOSITORY / 'docs' / 'security.md'}, The twin)."
+)
+"""What a run says once besides where pods have no network of their own."""
+
 
 class TwinRuns(DeployedRuns):
     """The runs of a twin that has been started."""
@@ -266,8 +272,12 @@ class TwinPlace:
         return twin
 
     def _say_what_is_not_proven(self, spec: RunSpec, twin: Twin) -> None:
-        if not spec.compute.backend_description.needs_slurm:
-            self._options.say(NOT_PROVEN_BEHIND_WALLS if twin.has_walls else NOT_PROVEN)
+        if spec.compute.backend_description.needs_slurm:
+            self._options.say(SHARED_NETWORK.format(reason="jobs of Slurm have no network of their own"))
+            return
+        self._options.say(NOT_PROVEN_BEHIND_WALLS if twin.has_walls else NOT_PROVEN)
+        if (reason := twin.missing_network) is not None:
+            self._options.say(SHARED_NETWORK.format(reason=reason))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Volcano's, the functions' rights.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kubetwin.resources.daemonsets import NOWHERE
 
 from trainflow.models.instances import DEVICE_PLUGINS
 from trainflow.models.kubernetes_access import access_manifests
+from trainflow.models.network_policies import AGENT_SETTING, VPC_CNI
 from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
 from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT
 
@@ -67,16 +69,25 @@ def open_queue(api: ApiClient) -> None:
 def announce_plugins(api: ApiClient, *, namespace: str) -> None:
     """Make the DaemonSets that advertise devices on EKS. Here the process node does so, so they run on no node."""
     for name in dict.fromkeys(DEVICE_PLUGINS.values()):
-        labels = {"name": name}
-        container = {"name": "process-node", "image": "trainflow/process-node"}
-        template = {"metadata": {"labels": labels}, "spec": {"nodeSelector": NOWHERE, "containers": [container]}}
-        manifest = {
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": labels}, "template": template},
-        }
-        _ensure(api, f"/apis/apps/v1/namespaces/{namespace}/daemonsets", manifest)
+        _make_daemon_set(api, name, namespace=namespace)
+
+
+def announce_network_plugin(api: ApiClient, *, namespace: str) -> None:
+    """Make the DaemonSet that enforces network policies on EKS. Here nothing enforces them; it runs on no node."""
+    _make_daemon_set(api, VPC_CNI, namespace=namespace, args=[f"{AGENT_SETTING}true"])
+
+
+def _make_daemon_set(api: ApiClient, name: str, *, namespace: str, args: Sequence[str] = ()) -> None:
+    labels = {"name": name}
+    container = {"name": "process-node", "image": "trainflow/process-node", "args": list(args)}
+    template = {"metadata": {"labels": labels}, "spec": {"nodeSelector": NOWHERE, "containers": [container]}}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    _ensure(api, f"/apis/apps/v1/namespaces/{namespace}/daemonsets", manifest)
 
 
 def grant(api: ApiClient, *, namespace: str) -> None:

@@ -22,7 +22,8 @@ from typing import Any, Self
 import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
-from kubetwin.node.walls import machine_has_walls
+from kubetwin.node.pod_network import PodNetwork
+from kubetwin.node.walls import machine_has_walls, missing_network
 
 from local import runtime_folder
 from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables
@@ -35,7 +36,7 @@ from local.known_images import known_images
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
 from local.nodegroups import Nodegroups, NodeSettings
-from local.shared_storage import announce_plugins, grant, offer, open_queue
+from local.shared_storage import announce_network_plugin, announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from trainflow.client.twin_address import TwinAddress
@@ -131,6 +132,7 @@ class Twin:
         )
         self._cluster: subprocess.Popen[bytes] | None = None
         self._nodegroups: Nodegroups | None = None
+        self._network: PodNetwork | None = None
         self._utilization: NodeUtilization | None = None
         self.deployment: Deployment | None = None
 
@@ -193,6 +195,8 @@ class Twin:
                 last.callback(self.aws.guard.write, self.log_dir / CALLS)
             last.callback(self._lambdas.stop)
             last.callback(self._save)
+            if self._network is not None:
+                last.callback(self._network.close)
             if self._nodegroups is not None:
                 last.callback(self._nodegroups.stop)
             if self._utilization is not None:
@@ -213,6 +217,14 @@ class Twin:
         if self._no_op_seconds is not None:
             return False
         return machine_has_walls() if self._walls is None else self._walls
+
+    @property
+    def missing_network(self) -> str | None:
+        """The reason why pods have the machine's network; None if they have one that other users and other machines do
+        not reach, or if no programs run in them."""
+        if self._no_op_seconds is not None:
+            return None
+        return missing_network() if self.has_walls else "the pods have no walls"
 
     def _stop_cluster(self) -> None:
         if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
@@ -254,6 +266,8 @@ class Twin:
         endpoint, ca_data = self._await_cluster()
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=ca_data)
         self._prepare_cluster()
+        if self.has_walls and self.missing_network is None:
+            self._network = PodNetwork()
         self._nodegroups = Nodegroups(self._started_sizes, self._node_settings())
         self._nodegroups.start()
         if self._no_op_seconds is None and self._foreign_kubeconfig is None:
@@ -292,8 +306,9 @@ class Twin:
         offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
         grant(api, namespace=NAMESPACE)
-        if self._foreign_kubeconfig is None:  # one's own cluster may be without Volcano
+        if self._foreign_kubeconfig is None:  # one's own cluster may be without Volcano, and has its own network
             open_queue(api)
+            announce_network_plugin(api, namespace=NAMESPACE)
 
     def _start_cluster(self) -> subprocess.Popen[bytes]:
         """Start the Kubernetes API that the Lambdas find through EKS: the twin's own, or a proxy to an existing
@@ -345,6 +360,7 @@ class Twin:
             no_op_seconds=self._no_op_seconds,
             has_walls=self.has_walls,
             hidden=(self.home,),
+            network=self._network.pid if self._network else None,
             heartbeat_seconds=self._node_times.heartbeat_seconds,
         )
 

@@ -105,14 +105,14 @@ FAULTS = (
         module="cluster/network_policies.py",
         before='"except": [LINK_LOCAL]',
         after='"except": []',
-        test="test_cluster.py::test_pods_of_runs_reach_each_other_dns_their_credentials_and_https",
+        test="test_cluster.py::test_nothing_reaches_a_pod_but_what_its_job_lets_in_and_pods_reach_dns_their_credentials_and_https",
     ),
     Fault(
         what="pods of other namespaces reach those of runs",
         module="cluster/network_policies.py",
-        before='"ingress": [{"from": [inside]}]',
+        before='"ingress": []',
         after='"ingress": [{}]',
-        test="test_cluster.py::test_pods_of_runs_reach_each_other_dns_their_credentials_and_https",
+        test="test_cluster.py::test_nothing_reaches_a_pod_but_what_its_job_lets_in_and_pods_reach_dns_their_credentials_and_https",
     ),
     Fault(
         what="privileged pods are let into the namespace of the runs",

@@ -63,4 +63,4 @@ def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime 
     return unfinished(complete, submitted_at, started_at=submitted_at)
 
 
-KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)
+KIND = JobKind(description=DESCRIPTION, make_objects=render, read_status=read_status)

@@ -20,7 +20,8 @@ DESCRIPTION = KUBERNETES_KINDS["pod"]
 def render(job: Job) -> list[dict[str, Any]]:
     """The object to create."""
     pod = {"apiVersion": DESCRIPTION.api_version, "kind": DESCRIPTION.kind}
-    return [{**pod, "metadata": pods.metadata(job), "spec": pods.pod_spec(job)}]
+    metadata = {**pods.metadata(job), "labels": pods.pod_labels(job)}
+    return [{**pod, "metadata": metadata, "spec": pods.pod_spec(job)}]
 
 
 def read_status(_job: JobRef, status: Mapping[str, Any], submitted_at: datetime | None) -> JobStatus:
@@ -43,4 +44,4 @@ def _is_unready(status: Mapping[str, Any]) -> bool:
     return any((each["type"], each["status"]) == ("Ready", "False") for each in conditions)
 
 
-KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)
+KIND = JobKind(description=DESCRIPTION, make_objects=render, read_status=read_status)

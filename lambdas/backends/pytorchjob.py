@@ -84,4 +84,4 @@ def read_status(job: JobRef, status: Mapping[str, Any], submitted_at: datetime |
     return unfinished(running >= job.gang_size, submitted_at, started_at=time_of(status.get("startTime")))
 
 
-KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status)
+KIND = JobKind(description=DESCRIPTION, make_objects=render, read_status=read_status)

@@ -96,4 +96,4 @@ def queue_findings(compute: Compute, state: str | Unknown | None) -> Iterator[Fi
         )
 
 
-KIND = JobKind(description=DESCRIPTION, render=render, read_status=read_status, queue_findings=queue_findings)
+KIND = JobKind(description=DESCRIPTION, make_objects=render, read_status=read_status, queue_findings=queue_findings)

@@ -13,6 +13,7 @@ from trainflow.kubernetes.faults import NotFound, RequestRefused
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_names import JOB_LABEL
+from trainflow.models.network_policies import enforces_policies
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from trainflow.models.run_spec import Compute
 from trainflow.models.training_nodes import Node
@@ -30,6 +31,9 @@ DAEMON_SETS = "/apis/apps/v1/daemonsets"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
 
 Answer = TypeVar("Answer")
+
+DaemonSets = list[Any] | Unknown
+"""All daemon sets of the cluster, as the API serves them."""
 
 
 class Examination:
@@ -50,6 +54,7 @@ class Examination:
             now: Current time, which distinguishes new nodes from settled ones.
         """
         optional: dict[str, Any] = {}
+        daemon_sets = _asked(self._daemon_sets)
         kind = KUBERNETES_KINDS[compute.backend]
         if kind.queues is not None and compute.queue is not None:
             optional["queue"] = _asked(lambda: self._queue(f"{kind.queues}/{compute.queue}"))
@@ -64,7 +69,8 @@ class Examination:
                 lambda: self._api.find(f"{self._core}/serviceaccounts/{service_account}") is not None
             ),
             claim=_asked(lambda: self._claim(claim)),
-            plugins=_asked(lambda: self._plugins(compute, now=now)),
+            plugins=_asked(lambda: self._plugins(compute, daemon_sets, now=now)),
+            policies_enforced=_policies_enforced(daemon_sets),
             **optional,
         )
 
@@ -96,22 +102,34 @@ class Examination:
             return not isinstance(error, NotFound) or error.from_api_group
         return True
 
-    def _plugins(self, compute: Compute, *, now: datetime) -> PluginNodes:
+    def _plugins(self, compute: Compute, daemon_sets: DaemonSets, *, now: datetime) -> PluginNodes:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")
         wanted = compute.instance.plugin_devices(compute.num_nodes)
         settled = [Node(node) for node in nodes if _settled(node, now=now)]
         return PluginNodes(
             settled=tuple(node.advertised(wanted) for node in settled),
             huge_pages_mib=max((node.huge_pages_mib for node in settled), default=0),
-            daemon_sets=_asked(self._daemon_sets),
+            daemon_sets=_names(daemon_sets),
         )
 
-    def _daemon_sets(self) -> frozenset[str] | Unknown:
+    def _daemon_sets(self) -> DaemonSets:
         try:
-            found = self._api.list(DAEMON_SETS, "")
+            return self._api.list(DAEMON_SETS, "")
         except NotFound:
             return Unknown("the cluster does not serve daemon sets")
-        return frozenset(str(each["metadata"]["name"]) for each in found)
+
+
+def _names(daemon_sets: DaemonSets) -> frozenset[str] | Unknown:
+    if isinstance(daemon_sets, Unknown):
+        return daemon_sets
+    return frozenset(str(each["metadata"]["name"]) for each in daemon_sets)
+
+
+def _policies_enforced(daemon_sets: DaemonSets) -> bool | Unknown:
+    if isinstance(daemon_sets, Unknown):
+        return daemon_sets
+    enforced = enforces_policies(daemon_sets)
+    return Unknown("no daemon set is known to do so") if enforced is None else enforced
 
 
 def _asked(ask: Callable[[], Answer]) -> Answer | Unknown:

@@ -12,6 +12,7 @@ from trainflow.kubernetes.faults import AlreadyExists, NotFound
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
 from trainflow.models.leftovers import CLAIM, GRANT, POD, SERVICE, Held, HeldObject
+from trainflow.models.network_policies import API, KIND, PLURAL
 from trainflow.models.run import Stage
 
 GANGS = frozenset({Stage.PRECOMPILE.value, Stage.TRAINING.value})
@@ -33,16 +34,18 @@ class HeldObjects:
         """Objects with grants by their names, in the versions that were listed."""
 
     def held(self) -> list[Held]:
-        """Everything that runs hold: one call for each kind of job, and three more."""
+        """Everything that runs hold: one call for each kind of job, and four more."""
         pods = self._listed(self._core("pods"), RUN_LABEL)
         jobs = [(kind, job) for kind in KUBERNETES_KINDS.values() for job in self._jobs(kind)]
         names = {job["metadata"]["name"] for _, job in jobs}
         alone = [pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) not in names]
         services = self._listed(self._core("services"), RUN_LABEL)
+        policies = self._listed(self._policies, RUN_LABEL)
         return [
             *(_job(kind, job, pods, path=self._path(kind)) for kind, job in jobs),
             *(_pod(pod, path=self._core("pods")) for pod in alone),
             *(_held(SERVICE, service, path=self._core("services")) for service in services),
+            *(_held(KIND, policy, path=self._policies) for policy in policies),
             *self._claims_and_grants(),
         ]
 
@@ -92,6 +95,10 @@ class HeldObjects:
 
     def _path(self, kind: KubernetesKind) -> str:
         return f"{kind.api}/namespaces/{self._namespace}/{kind.plural}"
+
+    @property
+    def _policies(self) -> str:
+        return f"{API}/namespaces/{self._namespace}/{PLURAL}"
 
     def _core(self, plural: str) -> str:
         return f"{CORE}/namespaces/{self._namespace}/{plural}"

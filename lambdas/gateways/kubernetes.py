@@ -32,6 +32,7 @@ from trainflow.kubernetes.api import LineStream
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
 from trainflow.kubernetes.renewable import RenewableApi
+from trainflow.models import network_policies
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.job_status import WorkerPod
@@ -80,8 +81,12 @@ NO_LOG = (400, 404)
 """Answers to a request for a log that is not there: the container has not started, or the pod is gone."""
 
 CORE = "/api/v1"
-KIND_API = {(backend.api_version, backend.kind): backend.api for backend in KUBERNETES_KINDS.values()}
-"""API groups of the kinds that are jobs; all other objects that we create are in the core group."""
+COLLECTIONS = {
+    **{(kind.api_version, kind.kind): f"{kind.api} {kind.plural}" for kind in KUBERNETES_KINDS.values()},
+    (network_policies.API_VERSION, network_policies.KIND): f"{network_policies.API} {network_policies.PLURAL}",
+    ("v1", "Service"): f"{CORE} services",
+}
+"""API and plural of the kinds of objects that we submit."""
 
 
 @lru_cache
@@ -267,11 +272,11 @@ class KubernetesCluster:
         return workload(found).container if found else None
 
     def cancel(self, run_id: str) -> list[str]:
-        """Delete the run's jobs with their pods, its services, and its claim on nodes."""
+        """Delete the run's jobs with their pods, its services and network policies, and its claim on nodes."""
         names = [name for backend in KUBERNETES_KINDS.values() for name in self._delete_jobs(backend, run_id)]
-        for plural in ("services", "configmaps"):
-            for found in self._api.list(self._core(plural), f"{RUN_LABEL}={run_id}"):
-                self._api.delete(f"{self._core(plural)}/{found['metadata']['name']}")
+        for collection in (self._core("services"), self._core("configmaps"), self._policies()):
+            for found in self._api.list(collection, f"{RUN_LABEL}={run_id}"):
+                self._api.delete(f"{collection}/{found['metadata']['name']}")
         return names
 
     def is_stopped(self, run_id: str) -> bool:
@@ -279,11 +284,14 @@ class KubernetesCluster:
         return not self._pods(f"{RUN_LABEL}={run_id}", field_selector=NOT_ENDED, limit=1)
 
     def delete(self, job: JobRef) -> None:
-        """Delete one job with its pods and its service, and nothing else of the run. Safe to repeat."""
+        """Delete one job with its pods, its service and its network policy, and nothing else of the run. Safe to
+        repeat."""
         kind = KUBERNETES_KINDS[job.backend]
         self._api.delete(f"{self._jobs(kind)}/{job.name}")
         if kind.makes_service:
             self._api.delete(f"{self._core('services')}/{job.name}")
+        if job.num_nodes > 1:
+            self._api.delete(f"{self._policies()}/{job.name}")
 
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
@@ -453,8 +461,11 @@ class KubernetesCluster:
         return f"{CORE}/namespaces/{self._namespace}/{plural}"
 
     def _collection_of(self, manifest: dict[str, Any]) -> str:
-        api = KIND_API.get((manifest["apiVersion"], manifest["kind"]), CORE)
-        return f"{api}/namespaces/{self._namespace}/{manifest['kind'].lower()}s"
+        api, plural = COLLECTIONS[manifest["apiVersion"], manifest["kind"]].split()
+        return f"{api}/namespaces/{self._namespace}/{plural}"
+
+    def _policies(self) -> str:
+        return f"{network_policies.API}/namespaces/{self._namespace}/{network_policies.PLURAL}"
 
     def _pod_of_index_0(self, job: JobRef) -> Any:
         labels = {JOB_LABEL: job.name, **KUBERNETES_KINDS[job.backend].rank0}

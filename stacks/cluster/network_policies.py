@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.kubernetes_names import MANAGED_BY
+from trainflow.models.kubernetes_names import MANAGED_BY, NETWORK_LABEL
 
 LINK_LOCAL = "169.254.0.0/16"
 """Addresses of the node's own services, the instance metadata with the node's credentials among them."""
@@ -27,12 +27,17 @@ DNS = {
 }
 """CoreDNS, which keeps the label of its predecessor (chart of the EKS add-on)."""
 
+OF_EARLIER_VERSIONS = {"matchExpressions": [{"key": NETWORK_LABEL, "operator": "DoesNotExist"}]}
+"""Pods of gangs that were submitted by functions which made no policy for them. They train on while the deployment is
+updated."""
+
 
 def network_policy_manifests(configuration: Configuration) -> list[dict[str, Any]]:
-    """Policies for every pod of the namespace; what none of them allows is refused.
+    """Policies for the pods of the namespace; what no policy allows is refused.
 
-    Pods of all runs may reach each other. Which of them belong to one gang is known when a run starts, and the
-    functions have no right to change what bounds the runs.
+    Nothing may reach a pod but the pods of its own job, which a policy lets in that is made with each gang
+    (`lambdas/backends/kubernetes/network_policy.py`). The functions may make and delete policies, and so widen what
+    reaches a pod, but not change these, nor what pods reach.
     """
     inside: dict[str, Any] = {"podSelector": {}}
     everywhere = {"ipBlock": {"cidr": "0.0.0.0/0", "except": [LINK_LOCAL]}}
@@ -45,7 +50,12 @@ def network_policy_manifests(configuration: Configuration) -> list[dict[str, Any
         {"to": [everywhere], "ports": ports},
     ]
     return [
-        _policy("runs-reached-by", configuration, {"policyTypes": ["Ingress"], "ingress": [{"from": [inside]}]}),
+        _policy("runs-reached-by-nobody", configuration, {"policyTypes": ["Ingress"], "ingress": []}),
+        _policy(
+            "runs-reached-by",
+            configuration,
+            {"podSelector": OF_EARLIER_VERSIONS, "policyTypes": ["Ingress"], "ingress": [{"from": [inside]}]},
+        ),
         _policy("runs-reach", configuration, {"policyTypes": ["Egress"], "egress": egress}),
     ]
 

@@ -575,12 +575,15 @@ def test_the_namespace_takes_our_pods_and_refuses_those_that_get_at_the_node() -
             assert not container["securityContext"].get("capabilities", {}).get("add")
 
 
-def test_pods_of_runs_reach_each_other_dns_their_credentials_and_https() -> None:
-    reached_by, reach = (policy["spec"] for policy in of_kind("NetworkPolicy"))
+def test_nothing_reaches_a_pod_but_what_its_job_lets_in_and_pods_reach_dns_their_credentials_and_https() -> None:
+    by_nobody, by_earlier, reach = (policy["spec"] for policy in of_kind("NetworkPolicy"))
     inside = {"podSelector": {}}
-    for policy in (reached_by, reach):
+    for policy in (by_nobody, reach):
         assert policy["podSelector"] == {}, "every pod of the namespace"
-    assert (reached_by["policyTypes"], reached_by["ingress"]) == (["Ingress"], [{"from": [inside]}])
+    assert (by_nobody["policyTypes"], by_nobody["ingress"]) == (["Ingress"], [])
+    assert (by_earlier["policyTypes"], by_earlier["ingress"]) == (["Ingress"], [{"from": [inside]}])
+    [without_label] = by_earlier["podSelector"]["matchExpressions"]
+    assert without_label == {"key": "trainflow/network", "operator": "DoesNotExist"}
     assert reach["policyTypes"] == ["Egress"]
     allowed = [(rule["to"], {port["port"] for port in rule.get("ports", [])}) for rule in reach["egress"]]
     gang, (dns, dns_ports), (agent, agent_ports), (world, world_ports) = allowed
@@ -600,7 +603,7 @@ def test_network_policies_are_enforced() -> None:
 def test_further_ports_are_opened_by_the_configuration() -> None:
     document = load_configuration(EXAMPLE).model_dump()
     settings = Configuration.model_validate({**document, "pod_egress_ports": [443, 5000]})
-    _, reach = network_policy_manifests(settings)
+    *_, reach = network_policy_manifests(settings)
     assert [port["port"] for port in reach["spec"]["egress"][-1]["ports"]] == [443, 5000]
     with pytest.raises(ValidationError, match="port 443 is missing"):
         Configuration.model_validate({**document, "pod_egress_ports": [80]})

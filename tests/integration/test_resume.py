@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from local.place import NOT_PROVEN
+from local.place import NOT_PROVEN, SHARED_NETWORK
 from local.twin import Twin
 from tests.integration.commands import Commands, until
 from trainflow.client.background import NotStarted, resume_in_background
@@ -120,6 +120,7 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
     said = command("resume", first, "--local", "--no-page", "--time-scale", "60", *of_twin, *QUICKLY)
 
     assert NOT_PROVEN in said
+    assert SHARED_NETWORK.format(reason="the pods have no walls") in said
     assert "Injected: call 1 of SubmitTraining fails with Runtime.ExitError" in said
     second = command.json("list", "--local")[0]["run_id"]
     record = json.loads((tmp_path / "out" / second / "run.json").read_text())

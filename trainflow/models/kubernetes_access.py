@@ -12,6 +12,7 @@ from typing import Any
 
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.kubernetes_names import MANAGED_BY
+from trainflow.models.network_policies import GROUP, PLURAL
 
 RBAC = "rbac.authorization.k8s.io"
 
@@ -28,7 +29,7 @@ class Access(StrEnum):
     SCALE = "trainflow:scale"
     """Reads nodes, and claims them for a run."""
     CLEAN_UP = "trainflow:clean-up"
-    """Deletes a run's jobs, services and claim, once it has read the last lines of its logs."""
+    """Deletes a run's jobs, services, network policies and claim, once it has read the last lines of its logs."""
     SURVEY = "trainflow:survey"
     """Lists what runs hold; deletes what ended runs have left, and withdraws their grants of nodes."""
 
@@ -63,6 +64,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.SUBMIT: (
         *_jobs("create", "get", pods=("list",)),
         _rule("", "services", "create", "get"),
+        _rule(GROUP, PLURAL, "create", "get"),
         _rule("", "pods/log", "get"),
     ),
     Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "events", "list"), _rule("", "pods/log", "get")),
@@ -71,11 +73,13 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
         *_jobs("list", "delete", pods=("get",)),
         _rule("", "pods/log", "get"),
         _rule("", "services", "list", "delete"),
+        _rule(GROUP, PLURAL, "list", "delete"),
         _rule("", "configmaps", "list", "delete"),
     ),
     Access.SURVEY: (
         *_jobs("list", "delete", pods=()),
         _rule("", "services", "list", "delete"),
+        _rule(GROUP, PLURAL, "list", "delete"),
         _rule("", "configmaps", "list", "update", "delete"),
     ),
 }

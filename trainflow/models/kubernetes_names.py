@@ -19,6 +19,10 @@ FIRST_NODE_RANK_LABEL = "trainflow/first-node-rank"
 ELASTIC_LABEL = "trainflow/elastic"
 """Label of the pods of a gang whose ranks are assigned at run time: any of them may be rank 0."""
 
+NETWORK_LABEL = "trainflow/network"
+"""Label of pods that are reached by pods of their job only. Pods of jobs that an earlier version submitted have none,
+and reach each other until they end."""
+
 CLAIM_LABEL = "trainflow/claims"
 """Label of the ConfigMap by which a run claims nodes: their instance type."""
 

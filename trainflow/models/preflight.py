@@ -74,6 +74,8 @@ class ClusterFacts:
     queue: str | Unknown | None = "Open"
     """State of the Volcano queue; None if there is no such queue."""
     priority_class: bool | Unknown = True
+    policies_enforced: bool | Unknown = True
+    """Whether the cluster's network plugin enforces network policies."""
     kind_installed: bool | Unknown = True
     """Whether the cluster knows the kind of job that the backend makes."""
 

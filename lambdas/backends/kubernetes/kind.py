@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from lambdas.backends.kubernetes.network_policy import network_policies
 from lambdas.backends.kubernetes.status import time_of
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
@@ -33,8 +34,8 @@ class JobKind:
     """One kind of object that runs gangs."""
 
     description: KubernetesKind
-    render: Callable[[Job], list[dict[str, Any]]]
-    """Function that makes the objects of a job, in the order of their creation."""
+    make_objects: Callable[[Job], list[dict[str, Any]]]
+    """Function that makes the objects which run a job, in the order of their creation."""
     read_status: ReadStatus
     queue_findings: QueueFindings = no_queues
     """Used for kinds whose description names queues."""
@@ -43,6 +44,10 @@ class JobKind:
     def name(self) -> BackendName:
         """Value of `compute.backend`."""
         return self.description.name
+
+    def render(self, job: Job) -> list[dict[str, Any]]:
+        """All objects of a job, in the order of their creation: a gang's network policy is there before its pods."""
+        return [*network_policies(job), *self.make_objects(job)]
 
     def status(self, job: JobRef, found: Mapping[str, Any]) -> JobStatus:
         """The status of a job.

@@ -23,6 +23,7 @@ from trainflow.models.kubernetes_names import (
     HELPERS_CONTAINER,
     JOB_LABEL,
     MANAGED_BY,
+    NETWORK_LABEL,
     NODES_LABEL,
     RUN_LABEL,
     SMALL_JOB_NODES,
@@ -95,7 +96,12 @@ def labels(job: Job) -> dict[str, str]:
 
 def template(job: Job, spec: dict[str, Any]) -> dict[str, Any]:
     """Template from which controllers make pods."""
-    return {"metadata": {"labels": labels(job)}, "spec": spec}
+    return {"metadata": {"labels": pod_labels(job)}, "spec": spec}
+
+
+def pod_labels(job: Job) -> dict[str, str]:
+    """Labels of a job's pods: those of its objects, and that of pods which no other job's pods reach."""
+    return {**labels(job), NETWORK_LABEL: "job"}
 
 
 def pod_spec(job: Job, *, deadline: bool = True) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def of_cluster(
     yield from _service_account(facts)
     yield from _claim(facts.claim, zones)
     yield from _plugins(compute, facts.plugins)
+    yield from _policies(compute, facts.policies_enforced)
 
 
 def can_run_pods(facts: ClusterFacts) -> bool:
@@ -81,6 +82,17 @@ def _claim(claim: VolumeClaim | Unknown | None, zones: tuple[Zone, ...] | Unknow
             f"The volume of the claim '{CLAIM}' can be mounted in {_listed(claim.zones)} only, but the gang's nodes "
             f"are in {_listed(f'{zone.name} ({zone.id})' for zone in zones)}; give both the same zone."
         )
+
+
+def _policies(compute: Compute, enforced: bool | Unknown) -> Iterator[Finding]:
+    """Findings about the policy that keeps pods of other jobs from a gang, whose traffic is not authenticated."""
+    if compute.num_nodes == 1 or enforced is True:
+        return
+    consequence = "Where they are not enforced, pods of other runs reach this run's pods (docs/security.md)."
+    if enforced is False:
+        yield Note(f"The cluster does not enforce network policies: its VPC CNI has them turned off. {consequence}")
+    else:
+        yield Note(f"Whether the cluster enforces network policies: {enforced.reason}. {consequence}")
 
 
 def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Finding]:

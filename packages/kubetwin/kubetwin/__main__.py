@@ -75,6 +75,15 @@ WallsOption = Annotated[
 HideOption = Annotated[
     list[Path], typer.Option(metavar="FOLDER", help="A folder that no container behind walls sees. May be repeated.")
 ]
+NetworkOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="PID",
+        help="Process that keeps the network of containers behind walls, as another command names it; this machine's "
+        "network if not given.",
+    ),
+]
 HeartbeatOption = Annotated[
     float,
     typer.Option(min=0.1, metavar="SECONDS", help="Time between two heartbeats of a node that runs programs."),
@@ -132,7 +141,8 @@ def cluster(
 ) -> None:
     """Run an API server, its controllers and nodes until interrupted. Loopback only.
 
-    When everything is ready, one line of JSON on standard output names the endpoint and the kubeconfig.
+    When everything is ready, one line of JSON on standard output names the endpoint, the kubeconfig and, with --walls,
+    the process that keeps the containers' network.
     """
     if context.invoked_subcommand is not None:
         return
@@ -149,12 +159,16 @@ def cluster(
     with contextlib.ExitStack() as stack:
         folder = state or Path(stack.enter_context(_temporary_folder("kubetwin-")))
         variables = _variables(env, env_file)
-        settings = _settings(folder / "pods", node_shape, variables, image_root, image, known_image, walls, hide)
+        network = stack.enter_context(_pod_network()) if walls and nodes else None
+        settings = _settings(
+            folder / "pods", node_shape, variables, image_root, image, known_image, walls, hide, network
+        )
         times = NodeTimes(grace_seconds=node_grace_seconds, toleration_seconds=default_toleration_seconds)
         server = stack.enter_context(_api_server(port, sts_endpoint, cluster_name, access_key, times))
         file = _write_kubeconfig(kubeconfig or folder / "kubeconfig", server)
         stack.enter_context(_nodes(names, file, node_shape, settings, heartbeat_seconds))
-        _announce({"endpoint": server.endpoint, "kubeconfig": str(file)})
+        with_network = {} if network is None else {"network": str(network)}
+        _announce({"endpoint": server.endpoint, "kubeconfig": str(file), **with_network})
         stop.wait()
 
 
@@ -175,6 +189,7 @@ def node(
     known_image: KnownImageOption = [],  # noqa: B006
     walls: WallsOption = False,
     hide: HideOption = [],  # noqa: B006
+    network: NetworkOption = None,
     no_op: Annotated[
         float | None,
         typer.Option(metavar="SECONDS", help="Run no programs: each pod prints a line and succeeds after this time."),
@@ -201,7 +216,7 @@ def node(
     node_shape, variables = _node_shape(shape, label, taint), _variables(env, env_file)
     with contextlib.ExitStack() as stack:
         folder = pods_dir or Path(stack.enter_context(_temporary_folder("kubetwin-pods-")))
-        settings = _settings(folder, node_shape, variables, image_root, image, known_image, walls, hide)
+        settings = _settings(folder, node_shape, variables, image_root, image, known_image, walls, hide, network)
         stop = _stop_signal(until_stdin_closes)
         if no_op is None:
             nodes = _nodes(names, kubeconfig, node_shape, settings, heartbeat_seconds)
@@ -317,6 +332,7 @@ def _settings(
     known_images: list[str],
     walls: bool,
     hide: list[Path],
+    network: int | None,
 ) -> RuntimeSettings:
     from kubetwin.node.launching import RuntimeSettings
 
@@ -333,6 +349,8 @@ def _settings(
             raise BadArgument("--walls: this machine gives its users no namespaces; leave the option out")
     elif hide:
         raise BadArgument("--hide needs --walls: otherwise containers see what their user sees")
+    elif network is not None:
+        raise BadArgument("--network needs --walls: otherwise containers have this machine's network")
     return RuntimeSettings(
         pods_dir=pods_dir.resolve(),
         image_root=image_root.absolute() if image_root else None,
@@ -342,7 +360,22 @@ def _settings(
         allocatable=shape.allocatable,
         has_walls=walls,
         hidden=tuple(folder.resolve() for folder in hide),
+        network=network,
     )
+
+
+@contextlib.contextmanager
+def _pod_network() -> Iterator[int | None]:
+    """The process that keeps a network for containers; None, with a warning, on a machine that has none to give."""
+    from kubetwin.node.pod_network import PodNetwork
+    from kubetwin.node.walls import missing_network
+
+    if (reason := missing_network()) is not None:
+        logging.getLogger("kubetwin").warning("containers have this machine's network: %s", reason)
+        yield None
+        return
+    with PodNetwork() as network:
+        yield network.pid
 
 
 @contextlib.contextmanager

@@ -45,7 +45,13 @@ def node(name: str, *, ready_for: timedelta, ready: str = "True", **allocatable:
 
 def test_an_empty_cluster_has_nothing(api: FakeKubernetesApi) -> None:
     assert facts(api, backend="volcano", queue="research", priority_class="urgent") == ClusterFacts(
-        service_account=False, claim=None, plugins=PluginNodes(), queue=None, priority_class=False, kind_installed=True
+        service_account=False,
+        claim=None,
+        plugins=PluginNodes(),
+        queue=None,
+        priority_class=False,
+        policies_enforced=Unknown("no daemon set is known to do so"),
+        kind_installed=True,
     )
 
 
@@ -138,3 +144,26 @@ def test_an_images_digest_comes_from_the_pods_status(api: FakeKubernetesApi, ima
     pod = {"metadata": {"name": "p", "labels": {"trainflow/job": "j"}}}
     api.add("pods", pod | {"status": {"containerStatuses": [{"imageID": image_id}]}})
     assert examination.image_digest("j") == digest
+
+
+def daemon_set(name: str, *args: str) -> dict[str, Any]:
+    containers = [{"name": name}, {"name": "aws-eks-nodeagent", "args": ["--enable-ipv6=false", *args]}]
+    return {"metadata": {"name": name}, "spec": {"template": {"spec": {"containers": containers}}}}
+
+
+@pytest.mark.parametrize(
+    ("daemon_sets", "enforced"),
+    [
+        ((daemon_set("aws-node", "--enable-network-policy=true"),), True),
+        ((daemon_set("aws-node", "--enable-network-policy=false"),), False),
+        ((daemon_set("aws-node"),), False),
+        ((daemon_set("aws-node"), daemon_set("calico-node")), True),
+        ((daemon_set("kindnet"),), Unknown("no daemon set is known to do so")),
+    ],
+)
+def test_daemon_sets_show_whether_network_policies_are_enforced(
+    api: FakeKubernetesApi, daemon_sets: tuple[dict[str, Any], ...], enforced: bool | Unknown
+) -> None:
+    for each in daemon_sets:
+        api.add("daemonsets.apps", each)
+    assert facts(api).policies_enforced == enforced

@@ -40,7 +40,7 @@ def pod_templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What pods are made of, wherever a kind keeps it; a pod is its own."""
     spec = manifest["spec"]
     match manifest["kind"]:
-        case "Service":
+        case "Service" | "NetworkPolicy":
             return []
         case "Pod":
             return [{"metadata": manifest["metadata"], "spec": spec}]
@@ -92,7 +92,7 @@ def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -
 @pytest.mark.parametrize("stage", Stage)
 def test_every_object_is_what_kubernetes_accepts(backend: BackendName, stage: Stage) -> None:
     for manifest in rendered(job(backend, stage)):
-        if manifest["apiVersion"] in ("v1", "batch/v1"):
+        if manifest["apiVersion"] in ("v1", "batch/v1", "networking.k8s.io/v1"):
             kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
         for template in pod_templates(manifest):
             pod = {"apiVersion": "v1", "kind": "Pod", **template}
@@ -104,7 +104,7 @@ def test_every_object_is_what_kubernetes_accepts(backend: BackendName, stage: St
 )
 def test_a_custom_resource_has_the_form_that_real_controllers_have_taken(backend: BackendName, recorded: str) -> None:
     """Fields of the recordings' own are there, with the types that they have there."""
-    (ours,) = rendered(job(backend))
+    (*_, ours) = rendered(job(backend))
     theirs = yaml.safe_load((SUBMITTED / f"{recorded}-submitted.yaml").read_text())
     assert (ours["apiVersion"], ours["kind"]) == (theirs["apiVersion"], theirs["kind"])
     assert_same_form(ours["spec"], theirs["spec"], "spec")
@@ -330,19 +330,19 @@ def test_a_gang_over_efa_is_placed_in_one_node_group(backend: BackendName) -> No
 
 
 def test_a_volcano_gang_starts_with_all_its_pods_in_its_queue() -> None:
-    (manifest,) = rendered(job("volcano", num_nodes=16, compute__queue="research"))
+    (*_, manifest) = rendered(job("volcano", num_nodes=16, compute__queue="research"))
     assert manifest["spec"]["minAvailable"] == manifest["spec"]["tasks"][0]["replicas"] == 16
     assert (manifest["spec"]["queue"], manifest["spec"]["schedulerName"]) == ("research", "volcano")
 
 
 def test_no_policy_of_volcano_removes_the_pods_that_could_say_why_a_job_failed() -> None:
-    (manifest,) = rendered(job("volcano"))
+    (*_, manifest) = rendered(job("volcano"))
     assert {policy["event"] for policy in manifest["spec"]["policies"]} == {"PodEvicted"}
     assert "policies" not in manifest["spec"]["tasks"][0]
 
 
 def test_a_jobset_spells_out_what_it_does_when_a_job_starts_succeeds_and_fails() -> None:
-    (manifest,) = rendered(job("jobset"))
+    (*_, manifest) = rendered(job("jobset"))
     assert manifest["spec"]["successPolicy"]["operator"] == "All"
     assert manifest["spec"]["failurePolicy"]["maxRestarts"] == 0
     assert manifest["spec"]["startupPolicy"] == {"startupPolicyOrder": "AnyOrder"}
@@ -351,7 +351,7 @@ def test_a_jobset_spells_out_what_it_does_when_a_job_starts_succeeds_and_fails()
 @pytest.mark.parametrize(("num_nodes", "workers"), [(1, None), (2, 1), (16, 15)])
 def test_a_pytorchjob_has_one_master_and_the_rest_are_workers(num_nodes: int, workers: int | None) -> None:
     training = job("pytorchjob", num_nodes=num_nodes)
-    (manifest,) = rendered(training)
+    (*_, manifest) = rendered(training)
     replicas = manifest["spec"]["pytorchReplicaSpecs"]
     assert replicas["Master"]["replicas"] == 1
     assert replicas.get("Worker", {}).get("replicas") == workers
@@ -363,7 +363,7 @@ def test_a_pytorchjob_has_one_master_and_the_rest_are_workers(num_nodes: int, wo
 
 def test_an_elastic_pytorchjob_has_workers_only_and_its_policy_is_the_command_lines() -> None:
     training = job("pytorchjob", num_nodes=3, elastic=True)
-    (manifest,) = rendered(training)
+    (*_, manifest) = rendered(training)
     assert manifest["spec"]["elasticPolicy"] == {
         "minReplicas": 1,
         "maxReplicas": 3,

@@ -188,12 +188,24 @@ UNREAD = {
     "service_account": "Whether there is a service account 'training': forbidden.",
     "claim": "Whether the claim 'fsx-claim' is bound: forbidden.",
     "plugins": "Whether nodes will advertise aws.amazon.com/neuron, vpc.amazonaws.com/efa: forbidden.",
+    "policies_enforced": "Whether the cluster enforces network policies: forbidden. Where they are not enforced, pods "
+    "of other runs reach this run's pods (docs/security.md).",
 }
 
 
 @pytest.mark.parametrize("fact", [field.name for field in dataclasses.fields(ClusterFacts)])
 def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
     assert in_cluster(**{fact: Unknown("forbidden")}) == [Note(UNREAD[fact])]
+
+
+@pytest.mark.parametrize("enforced", [False, Unknown("no daemon set is known to do so")])
+def test_a_cluster_that_may_not_enforce_network_policies_is_noted_for_gangs(enforced: bool | Unknown) -> None:
+    facts = dataclasses.replace(CLUSTER, policies_enforced=enforced)
+    gang, alone = (run_on("job", num_nodes=number).spec for number in (2, 1))
+    [note] = of_cluster(INDEXED_JOB, gang, facts, zones=ZONES)
+    assert isinstance(note, Note)
+    assert "pods of other runs reach this run's pods" in note.sentence
+    assert list(of_cluster(INDEXED_JOB, alone, facts, zones=ZONES)) == []
 
 
 def test_daemon_sets_and_zones_that_may_not_be_read_are_a_note_each() -> None:
@@ -492,6 +504,9 @@ def ready(aws: Aws, cluster: FakeKubernetesApi) -> FakeKubernetesApi:
     cluster.add("persistentvolumes", {"metadata": {"name": "shared"}, "spec": {}})
     for name in PLUGINS:
         cluster.add("daemonsets.apps", {"metadata": {"name": name}})
+    agent = {"name": "aws-eks-nodeagent", "args": ["--enable-network-policy=true"]}
+    with_agent = {"template": {"spec": {"containers": [agent]}}}
+    cluster.add("daemonsets.apps", {"metadata": {"name": "aws-node"}, "spec": with_agent})
     return cluster
 
 

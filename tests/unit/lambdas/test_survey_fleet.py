@@ -201,11 +201,11 @@ def test_a_run_that_has_just_been_stopped_is_left_to_its_clean_up(aws: Aws, clus
 
 
 def hold_everything(aws: Aws, cluster: FakeKubernetesApi, run: Run) -> None:
-    """Let a run have a job of each kind, pods, a service, grants, and the lease of a cache."""
+    """Let a run have a job of each kind, pods, a service, network policies, grants, and the lease of a cache."""
     gateway = KubernetesCluster(cluster, namespace=NAMESPACE)
-    for backend in KINDS:
+    for attempt, backend in enumerate(KINDS, start=1):
         on_backend = run_on(backend).model_copy(update={"run_id": f"{run.run_id}"})
-        job = job_of(on_backend, Stage.TRAINING, 1, artifacts_url="s3://a/")
+        job = job_of(on_backend, Stage.TRAINING, attempt, artifacts_url="s3://a/")
         gateway.submit(KINDS[backend].render(job))
     for (resource, _), manifest in cluster.objects.items():
         if resource == "pods":

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 _NEW_NAMESPACES = 0x10000000 | 0x00020000
 """CLONE_NEWUSER and CLONE_NEWNS, from linux/sched.h."""
@@ -41,21 +41,26 @@ READ_WRITE, READ_ONLY, EMPTY = "rw", "ro", "empty"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def enter(words: Sequence[str]) -> None:
+def enter(words: Sequence[str], ask_before_connecting: Callable[[], None]) -> None:
     """Put this process behind the walls that the words describe; its working directory is the container's then.
 
     Args:
         words: As `Walls.words` and `Walls.joined` of `kubetwin.node.walls` give them.
+        ask_before_connecting: Called in a network of the containers' own, out of which the supervisor lets connections.
 
     Raises:
         OSError: If the machine refuses; its filename says what was tried.
     """
-    kind, user, group, capabilities, flags, workdir, root, *mounts = words
+    kind, user, group, capabilities, flags, workdir, network, root, *mounts = words
+    if network:
+        join(int(network), ("user", "net"))
     if kind == JOIN:
-        _join(int(root))
+        join(int(root), ("user", "mnt"))
     else:
         _take_namespaces(user, group)
         _build(root, list(zip(*[iter(mounts)] * 3, strict=True)), writable="writable-root" in flags)
+    if network:
+        ask_before_connecting()
     for number in range(_LAST_CAPABILITY + 1):
         if not int(capabilities) >> number & 1:
             _libc.prctl(_DROP_FROM_BOUNDING_SET, number, 0, 0, 0)
@@ -64,11 +69,15 @@ def enter(words: Sequence[str]) -> None:
     os.chdir(workdir)
 
 
-def _join(pid: int) -> None:
-    """Enter the namespaces of a process; its root file system comes with them."""
-    handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in ("user", "mnt")]
+def join(pid: int, kinds: Sequence[str]) -> None:
+    """Enter namespaces of a process; with that of its mounts comes its root file system.
+
+    Raises:
+        OSError: If the process has ended, or is another user's.
+    """
+    handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
     for handle in handles:
-        _check(_libc.setns(handle, 0), "namespaces of the container")
+        _check(_libc.setns(handle, 0), "namespaces of a process")
         os.close(handle)
 
 

@@ -45,6 +45,8 @@ class RuntimeSettings:
     """Whether containers run behind walls: with their user, their root file system and their mounts."""
     hidden: tuple[Path, ...] = ()
     """Folders that no container behind walls sees, beside those of other pods."""
+    network: int | None = None
+    """The process that keeps the network of containers behind walls (`pod_network`); None for the machine's."""
 
     def image_fault(self, container: Mapping[str, Any], *, tried: bool) -> ImageFault | None:
         """Why a container's image cannot be used; None if it can."""
@@ -73,6 +75,11 @@ class Launch:
     """The walls around the process; None where it lives in the machine's own file system."""
     joined: int | None = None
     """The process whose walls are entered, where they stand already."""
+
+    @property
+    def network(self) -> int | None:
+        """The process that keeps the container's network; None for the machine's network."""
+        return None if self.walls is None else self.walls.network
 
     def beside(self, pid: int) -> Launch:
         """The launch of a further command in the container that runs as this process."""
@@ -150,6 +157,7 @@ def prepare_launch(
             workdir=container["workingDir"] if is_mounted else str(workdir),
             hidden=(settings.pods_dir, *settings.hidden),
             needed=(*program_folders(), _COMMANDS, *([image_root] if image_root else ())),
+            network=settings.network,
         )
     return Launch(
         argv=[rewrite(expand(word, asked)) for word in command],

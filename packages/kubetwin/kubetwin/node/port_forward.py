@@ -1,4 +1,4 @@
-"""`port-forward`: connections to ports of a pod, which are ports of this machine's loopback interface.
+"""`port-forward`: connections to ports of a pod, which are ports of the loopback interface in the pods' network.
 
 With `v4.channel.k8s.io`, each port of the request has two channels, data and error, and one connection. Each channel
 begins with the port's number in two bytes, the low one first (kubelet, cri/streaming/portforward/websocket.go).
@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 
+from kubetwin.node import pod_network
 from kubetwin.node.exec_session import BadRequest
 from kubetwin.node.multiplexer import Multiplexer, Sink, WebSocket
 from kubetwin.node.rewriting import LOOPBACK
@@ -35,19 +36,23 @@ def ports_of(query: Mapping[str, Sequence[str]]) -> list[int]:
     return [int(word) for word in words]
 
 
-def connect(port: int) -> socket.socket:
+def connect(port: int, network: int | None = None) -> socket.socket:
     """A connection to a port of a pod.
+
+    Args:
+        port: The port.
+        network: The process that keeps the pod's network; None for the machine's network.
 
     Raises:
         OSError: If nothing listens there; the text names the port.
     """
     try:
-        return socket.create_connection((LOOPBACK, port), timeout=_CONNECT_SECONDS)
+        return pod_network.connect(network, LOOPBACK, port, timeout_seconds=_CONNECT_SECONDS)
     except OSError as error:
         raise OSError(f"failed to connect to localhost:{port} inside the pod: {error}") from error
 
 
-def forward(websocket: WebSocket, ports: Sequence[int]) -> None:
+def forward(websocket: WebSocket, ports: Sequence[int], network: int | None = None) -> None:
     """Connect the ports' channels until the client has gone or all connections have ended."""
     sinks: dict[int, Sink] = {}
 
@@ -62,7 +67,7 @@ def forward(websocket: WebSocket, ports: Sequence[int]) -> None:
             for channel in (data, error):
                 websocket.send(channel + struct.pack("<H", port))
             try:
-                connection = connect(port)
+                connection = connect(port, network)
             except OSError as fault:
                 websocket.send(error + str(fault).encode())
                 continue

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kubetwin.background import Worker, later, report
+from kubetwin.node import pod_network
 from kubetwin.node.launching import Launch
 from kubetwin.node.rewriting import LOOPBACK
 from kubetwin.node.supervised import CannotStart, Streams, Supervised
@@ -33,9 +34,9 @@ def perform(action: Mapping[str, Any], container: Mapping[str, Any], launch: Lau
     if "exec" in action:
         _execute(action["exec"].get("command") or [], launch, timeout_seconds)
     elif "httpGet" in action:
-        _get(action["httpGet"], container, timeout_seconds)
+        _get(action["httpGet"], container, launch.network, timeout_seconds)
     elif "tcpSocket" in action:
-        _connect(action["tcpSocket"], container, timeout_seconds)
+        _connect(action["tcpSocket"], container, launch.network, timeout_seconds)
     elif "sleep" in action:
         time.sleep(action["sleep"]["seconds"])
     else:
@@ -72,18 +73,13 @@ def _execute(command: list[str], launch: Launch, timeout_seconds: float) -> None
         raise ActionFailed(shown[:_SHOWN_BYTES].decode(errors="replace"))
 
 
-def _get(action: Mapping[str, Any], container: Mapping[str, Any], timeout_seconds: float) -> None:
+def _get(action: Mapping[str, Any], container: Mapping[str, Any], network: int | None, timeout_seconds: float) -> None:
     host, port = action.get("host") or LOOPBACK, _port(action.get("port"), container)
     path = f"/{(action.get('path') or '/').lstrip('/')}"
     headers = {each["name"]: each["value"] for each in action.get("httpHeaders") or []}
-    connection: http.client.HTTPConnection
-    if action.get("scheme") == "HTTPS":
-        unchecked = ssl.create_default_context()
-        unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # as a kubelet
-        connection = http.client.HTTPSConnection(host, port, timeout=timeout_seconds, context=unchecked)
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=timeout_seconds)
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_seconds)
     try:
+        connection.sock = _reached(host, port, network, timeout_seconds, with_tls=action.get("scheme") == "HTTPS")
         connection.request("GET", path, headers={"User-Agent": "kube-probe/1.36", **headers})
         status = connection.getresponse().status
     except (OSError, http.client.HTTPException) as error:
@@ -94,12 +90,27 @@ def _get(action: Mapping[str, Any], container: Mapping[str, Any], timeout_second
         raise ActionFailed(f"HTTP probe failed with statuscode: {status}")
 
 
-def _connect(action: Mapping[str, Any], container: Mapping[str, Any], timeout_seconds: float) -> None:
+def _connect(
+    action: Mapping[str, Any], container: Mapping[str, Any], network: int | None, timeout_seconds: float
+) -> None:
     host, port = action.get("host") or LOOPBACK, _port(action.get("port"), container)
     try:
-        socket.create_connection((host, port), timeout=timeout_seconds).close()
+        _reached(host, port, network, timeout_seconds).close()
     except OSError as error:
         raise ActionFailed(f"dial tcp {host}:{port}: {error}") from error
+
+
+def _reached(
+    host: str, port: int, network: int | None, timeout_seconds: float, *, with_tls: bool = False
+) -> socket.socket:
+    """A connection to a port of a container, or to another host that a probe names."""
+    to_pod = network if host == LOOPBACK else None
+    connection = pod_network.connect(to_pod, host, port, timeout_seconds=timeout_seconds)
+    if not with_tls:
+        return connection
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE  # as a kubelet
+    return unchecked.wrap_socket(connection, server_hostname=host)
 
 
 def _port(wanted: Any, container: Mapping[str, Any]) -> int:

@@ -44,7 +44,7 @@ class RunningContainers:
         with self._lock:
             return self._running.get((namespace, pod, name))
 
-    def runs(self, namespace: str, pod: str) -> bool:
-        """Whether any container of the pod runs."""
+    def any_of(self, namespace: str, pod: str) -> RunningContainer | None:
+        """One of a pod's containers, or None if none of them runs."""
         with self._lock:
-            return any(key[:2] == (namespace, pod) for key in self._running)
+            return next((found for key, found in self._running.items() if key[:2] == (namespace, pod)), None)

@@ -85,7 +85,8 @@ def handshake(headers: Message, protocols: Sequence[str]) -> dict[str, str]:
 
 
 def _port_forward(namespace: str, pod: str, query: Mapping[str, Sequence[str]], running: RunningContainers) -> Stream:
-    if not running.runs(namespace, pod):
+    found = running.any_of(namespace, pod)
+    if found is None:
         raise KubeletRefusal(500, f"network namespace for pod {namespace}/{pod} is closed")
-    ports = port_forward.ports_of(query)
-    return Stream(port_forward.PROTOCOLS, lambda socket: port_forward.forward(socket, ports))
+    ports, network = port_forward.ports_of(query), found.launch.network
+    return Stream(port_forward.PROTOCOLS, lambda socket: port_forward.forward(socket, ports, network))

@@ -27,6 +27,8 @@ TYPE_CHECKING = False  # as `typing` has it, which would cost a fifth of the sta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kubetwin.node.outward import Channel
+
     Prctl = Callable[[int, int], int]
 
 _SET_DEATH_SIGNAL = 1
@@ -67,6 +69,7 @@ def main() -> None:
 def _spawn(argv: list[str], source: str, walls: list[str], prctl: Prctl | None) -> tuple[int, str]:
     """Start the command in a session of its own; returns its pid, and the error if it could not be started."""
     error_read, error_write = os.pipe()  # closed by a successful exec
+    outward = _outward() if walls else None
     pid = os.fork()
     if pid == 0:
         try:
@@ -75,8 +78,8 @@ def _spawn(argv: list[str], source: str, walls: list[str], prctl: Prctl | None) 
             signal.set_wakeup_fd(-1)
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:  # as a container begins
                 signal.signal(number, signal.SIG_DFL)
-            if walls:
-                _confine(walls, error_write)
+            if outward is not None:
+                _confine(walls, error_write, outward)
             if prctl is not None:
                 prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)  # a change of the user would have undone it
             os.execvp(argv[0], argv)  # noqa: S606 (no shell: as it is meant)
@@ -85,6 +88,8 @@ def _spawn(argv: list[str], source: str, walls: list[str], prctl: Prctl | None) 
         finally:
             os._exit(127)
     os.close(error_write)
+    if outward is not None:
+        outward.serve()
     if source:
         os.close(int(source.removeprefix(_TERMINAL)))
     error = os.read(error_read, 4096)
@@ -92,13 +97,20 @@ def _spawn(argv: list[str], source: str, walls: list[str], prctl: Prctl | None) 
     return pid, error.decode()
 
 
-def _confine(walls: list[str], error: int) -> None:
-    """Put this process behind its walls, or end it."""
+def _outward() -> Channel:
+    """The way by which the child asks this process about its connections."""
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # noqa: PTH100 (pathlib is slow to load)
+    from kubetwin.node.outward import Channel
+
+    return Channel()
+
+
+def _confine(walls: list[str], error: int, outward: Channel) -> None:
+    """Put this process behind its walls, or end it."""
     from kubetwin.node import confinement
 
     try:
-        confinement.enter(walls)
+        confinement.enter(walls, outward.install)
     except OSError as failure:
         os.write(error, f"{failure.errno} {failure.filename}".encode())
         os._exit(127)

@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import posixpath
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 
 from kubetwin.node.confinement import BUILD, EMPTY, JOIN, READ_ONLY, READ_WRITE
 from kubetwin.node.environment import ContainerConfigError
+from kubetwin.node.pod_network import NoNetwork, PodNetwork
 from kubetwin.node.supervised import CannotStart, Streams, Supervised
 
 _ALL_CAPABILITIES = (1 << 41) - 1
@@ -66,6 +68,8 @@ class Walls:
     """Bit n is capability n of linux/capability.h."""
     flags: str
     workdir: str
+    network: int | None
+    """The process that keeps the containers' network (`pod_network`); None where they have the machine's."""
     root: Path
     """An empty folder, where the root file system is put together."""
     mounts: tuple[Mount, ...]
@@ -80,7 +84,8 @@ class Walls:
         return [JOIN, *self._identity(), str(pid)]
 
     def _identity(self) -> tuple[str, ...]:
-        return str(self.user), str(self.group), str(self.capabilities), self.flags, self.workdir
+        network = "" if self.network is None else str(self.network)
+        return str(self.user), str(self.group), str(self.capabilities), self.flags, self.workdir, network
 
 
 def raise_walls(
@@ -94,6 +99,7 @@ def raise_walls(
     workdir: str,
     hidden: Iterable[Path],
     needed: Iterable[Path],
+    network: int | None = None,
 ) -> Walls:
     """Work out a container's walls, and make the folders that belong to them.
 
@@ -107,6 +113,7 @@ def raise_walls(
         workdir: The working directory, as the container calls it.
         hidden: Folders of this machine that no container sees.
         needed: Folders of this machine that it sees in any case, since programs are in them.
+        network: The process that keeps the containers' network; None for the machine's network.
 
     Raises:
         ContainerConfigError: If the container may not run as root, and is to.
@@ -141,6 +148,7 @@ def raise_walls(
         capabilities=_capabilities(context),
         flags=",".join(_flags(context, writable=writable)),
         workdir=workdir,
+        network=network,
         root=root,
         mounts=tuple(sorted(mounts.values(), key=lambda mount: len(Path(mount.path).parts))),
     )
@@ -149,8 +157,25 @@ def raise_walls(
 @functools.cache
 def machine_has_walls() -> bool:
     """Whether this machine lets its users have namespaces, so that containers can have walls."""
-    if sys.platform != "linux":
-        return False
+    return sys.platform == "linux" and _succeeds("import os; os.getuid() == 1000 or exit(1)", network=None)
+
+
+@functools.cache
+def missing_network() -> str | None:
+    """The reason why containers behind walls have the machine's network; None if they can have their own."""
+    try:
+        with PodNetwork() as network, socket.create_server(("127.0.0.1", 0)) as server:
+            address = server.getsockname()
+            connects = f"import _socket; _socket.socket().connect({address!r})"
+            if _succeeds(connects, network=network.pid):
+                return None
+            return "a process in a network of its own cannot be let out of it"
+    except NoNetwork as refused:
+        return str(refused)
+
+
+def _succeeds(program: str, *, network: int | None) -> bool:
+    """Whether a trial program succeeds behind walls."""
     with tempfile.TemporaryDirectory(prefix="kubetwin-walls-") as folder:
         message_file = Path(folder, "message")
         message_file.touch()
@@ -164,10 +189,11 @@ def machine_has_walls() -> bool:
             workdir="/",
             hidden=(),
             needed=program_folders(),
+            network=network,
         )
         try:
             streams = Streams(output=subprocess.DEVNULL, error=subprocess.DEVNULL)
-            command = [sys.executable, "-I", "-S", "-c", "import os; os.getuid() == 1000 or exit(1)"]
+            command = [sys.executable, "-I", "-S", "-c", program]
             return Supervised(command, dict(os.environ), Path(folder), streams, walls.words()).wait() == 0
         except (CannotStart, OSError):
             return False
