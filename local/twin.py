@@ -31,6 +31,7 @@ from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.aws.services import LAMBDA, PODS
+from local.granted_buckets import GrantedBuckets, granted_buckets
 from local.known_images import known_images
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
@@ -238,13 +239,16 @@ class Twin:
         if not self._deployed:
             self.aws.take_stacks()
         self.aws.start()
-        buckets = folder_buckets.load(self.aws, self.home / "s3", private={deployment.ARTIFACT_BUCKET})
+        buckets = folder_buckets.load(self.aws, self.home / "s3", private=deployment.BUCKETS)
         secrets = folder_secrets.load(self.aws, self.home / "secrets")
         deployment.make_cluster(self.aws)
         capacity.serve(self._without_capacity)
         if self._deployed:
             self.deployment = deployment.deploy(
-                self.aws, slurm=self._slurm_settings(), granted_buckets=buckets, granted_secrets=secrets
+                self.aws,
+                slurm=self._slurm_settings(),
+                granted_buckets=self._granted_buckets(buckets),
+                granted_secrets=secrets,
             )
             kept_tables.load(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
         endpoint, ca_data = self._await_cluster()
@@ -255,6 +259,12 @@ class Twin:
         if self._no_op_seconds is None and self._foreign_kubeconfig is None:
             self._utilization = self._publish_utilization(self._nodegroups)
         self._lambdas.wait_ready()
+
+    def _granted_buckets(self, buckets: Collection[str]) -> GrantedBuckets:
+        try:
+            return granted_buckets(self.home, buckets, own=deployment.BUCKETS)
+        except ValueError as mistaken:
+            raise TwinError(str(mistaken)) from None
 
     def _publish_utilization(self, nodegroups: Nodegroups) -> NodeUtilization:
         api = ApiClient(load_connection(self.kubeconfig))
