@@ -39,6 +39,7 @@ from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
+from trainflow.client.private_folder import make_private
 from trainflow.client.twin_address import TwinAddress
 from trainflow.protocol.pods import SERVICE_ACCOUNT
 
@@ -169,6 +170,7 @@ class Twin:
             region=environment["AWS_REGION"],
             access_key_id=environment["AWS_ACCESS_KEY_ID"],
             secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+            credentials=str(self._runtime / "owner.json"),
             kubeconfig=str(self.kubeconfig.absolute()),
             started_at=datetime.now(UTC).isoformat(),
             deployment=self.deployment.address.model_dump(),
@@ -222,7 +224,7 @@ class Twin:
         if self._walls and not machine_has_walls():
             raise TwinError("--walls: this machine gives its users no namespaces; leave the option out.")
         for folder in (self.home / "s3", self._volumes, self.log_dir):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         self._volumes = runtime_folder.plain_path(self._volumes, link=self._runtime / "shared")
         self._programs = runtime_folder.plain_path(self.image_root, link=self._runtime / "image")
         self._repository = runtime_folder.plain_path(REPOSITORY, link=self._runtime / "repository")

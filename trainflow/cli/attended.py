@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from trainflow.client.private_folder import make_private
+
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
 
 STOP, LEAVE, GO_ON = "s", "d", "g"
@@ -87,7 +89,7 @@ def run_detached(arguments: Sequence[str], *, out: Path) -> int:
     Returns:
         The command's exit status: that of the run where it did not begin.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_private(out)
     log = out / f".{CONSOLE_LOG}.{os.getpid()}"
     with log.open("wb") as printed:
         child, announced = _start(arguments, printed.fileno())

@@ -1,6 +1,8 @@
 """Where the twin of a run is while it lives: a file in the run's folder, which the twin holds locked.
 
 The lock tells whether the twin lives, whatever became of its process number: the system releases it with the process.
+The owner's access key is in a file of its own, which the twin has in its runtime folder: programs in pods may see the
+run's folder, where that lies in the folder that stands for their image.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from trainflow.client.private_folder import make_private
+
 FILE_NAME = "twin.json"
+
+_KEY = ("access_key_id", "secret_access_key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +31,8 @@ class TwinAddress:
     region: str
     access_key_id: str
     secret_access_key: str
+    credentials: str
+    """Path of the file for the access key."""
     kubeconfig: str
     """Path of the kubeconfig of its cluster."""
     started_at: str
@@ -37,18 +45,21 @@ class HeldAddress:
     """An address that others find while this object is open."""
 
     def __init__(self, folder: Path, address: TwinAddress) -> None:
-        """Write the file and lock it.
+        """Write the file and lock it, and write the access key to the address's file for it.
 
         Raises:
-            OSError: If the file cannot be written.
+            OSError: If a file cannot be written.
         """
         self._path = folder / FILE_NAME
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
+        fields = asdict(address)
+        with _owners_file(Path(address.credentials)) as file:
+            json.dump({name: fields.pop(name) for name in _KEY}, file)
         unfinished = folder / f".{FILE_NAME}.{os.getpid()}"
         # Locked before it has its name: nothing finds it unlocked while the twin lives.
-        self._file: IO[str] = os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+        self._file = _owners_file(unfinished)
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        json.dump(asdict(address), self._file)
+        json.dump(fields, self._file)
         self._file.flush()
         unfinished.replace(self._path)
 
@@ -58,6 +69,11 @@ class HeldAddress:
         self._file.close()
 
 
+def _owners_file(path: Path) -> IO[str]:
+    """A new file that only its owner can read, to write to."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+
+
 def read_address(folder: Path) -> TwinAddress | None:
     """The address of the twin that runs the run of this folder; None if none lives."""
     path = folder / FILE_NAME
@@ -65,8 +81,9 @@ def read_address(folder: Path) -> TwinAddress | None:
         with path.open(encoding="utf-8") as file:
             if _is_free(file):
                 return None
-            return TwinAddress(**json.load(file))
-    except (OSError, ValueError, TypeError):
+            document = json.load(file)
+        return TwinAddress(**document, **json.loads(Path(document["credentials"]).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
