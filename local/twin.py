@@ -83,6 +83,7 @@ class Twin:
         slurm: SlurmSettings | None = None,
         without_capacity: Collection[str] = (),
         walls: bool | None = None,
+        hidden: Collection[Path] = (),
         faults: FaultPlan = no_faults,
         throttled: RequestPlan = no_throttling,
     ) -> None:
@@ -105,6 +106,8 @@ class Twin:
                 reports why.
             walls: Whether pods run as their user, with their own root file system and mounts. None: where the machine
                 allows it.
+            hidden: Files and folders that pods behind walls do not see, beside the home, the logs and what the twin
+                has while it runs.
             faults: Invocations of functions that fail.
             throttled: Requests to S3 and DynamoDB that are throttled.
         """
@@ -120,6 +123,8 @@ class Twin:
         self._python = Path(sys.executable)
         self._known_images: Sequence[str] = ()
         self._without_capacity = frozenset(without_capacity)
+        # Its own runtime folder, and those of other twins beside it.
+        self._hidden = (self.home, self.log_dir, self._runtime, self._runtime.parent, *hidden)
         self._deployed, self._no_op_seconds, self._walls = deployed, no_op_seconds, walls
         # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
         scaled = no_op_seconds is None and kubeconfig is None
@@ -352,7 +357,7 @@ class Twin:
             known_images=self._known_images,
             no_op_seconds=self._no_op_seconds,
             has_walls=self.has_walls,
-            hidden=(self.home,),
+            hidden=self._hidden,
             heartbeat_seconds=self._node_times.heartbeat_seconds,
         )
 
