@@ -53,7 +53,8 @@ def run(folder: Path, program: str, *options: str, **workload: str) -> tuple[Run
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    record = RunRecord.model_validate_json((folder / "out/latest/run.json").read_text())
+    out = options[options.index("--out") + 1] if "--out" in options else "out"
+    record = RunRecord.model_validate_json((folder / out / "latest/run.json").read_text())
     assert record.status == "SUCCEEDED"
     return record, " ".join(done.stdout.split())
 
@@ -103,3 +104,12 @@ def test_what_a_run_leaves_can_be_read_by_its_owner_only(tmp_path: Path) -> None
     finally:
         os.umask(umask)
     assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("out", ".trainflow")] == ["0o700", "0o700"]
+
+
+def test_a_run_goes_well_in_a_long_path_with_spaces_and_letters_of_any_language_behind_a_link(tmp_path: Path) -> None:
+    real = tmp_path / ("Versuche für später " + 60 * "x") / (100 * "y")
+    real.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    assert len(str(real)) > 200
+    record, _ = run(tmp_path / "link", PROGRAM, "--out", "my out", "--home", "my home")
+    assert (real / f"my home/volumes/runs/{record.run_id}/mine").read_text() == record.run_id

@@ -102,7 +102,8 @@ def secrets_of_owner(shown: Iterable[str]) -> Iterator[str]:
 
 
 def _homes() -> Iterator[str]:
-    yield str(Path.home())  # HOME, which may be another folder than that of the user's entry
+    if home := os.environ.get("HOME"):  # it may be another folder than that of the user's entry
+        yield home
     try:
         yield pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
