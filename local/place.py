@@ -42,7 +42,8 @@ if TYPE_CHECKING:  # a run without faults imports no plan of them
     from local.planned_faults import PlannedFaults
 
 NOT_PROVEN = (
-    "Pods are processes of your user here. This run does not show whether their user ids, read-only file systems, "
+    "Pods are processes of your user here, without walls: their programs can read and change what you can, your "
+    "credentials included. This run does not show whether their user ids, read-only file systems, "
     f"mounts and images work in a cluster ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
 )
 """What a run in the twin says once."""
@@ -261,6 +262,7 @@ class TwinPlace:
                 kubeconfig=self._options.kubeconfig,
                 image_root=image_root,
                 walls=self._options.walls,
+                hidden=self._hidden(image_root, folder),
                 faults=faults or no_faults,
                 throttled=faults.throttle if faults else no_throttling,
                 slurm=SlurmSettings() if spec.compute.backend_description.needs_slurm else None,
@@ -270,6 +272,12 @@ class TwinPlace:
         except (TwinError, SlurmError, OSError) as error:
             raise PlaceUnavailable(str(error)) from None
         return twin
+
+    def _hidden(self, image_root: Path, folder: Path) -> list[Path]:
+        """What earlier and present runs leave, also in other homes than that of this run."""
+        beside = [root / name for root in (image_root, REPOSITORY) for name in (".trainflow", "out")]
+        home = [self._options.home / name for name in ("s3", "secrets", "volumes")]
+        return [self._options.out, folder, *home, *beside]
 
     def _say_what_is_not_proven(self, spec: RunSpec, twin: Twin) -> None:
         if spec.compute.backend_description.needs_slurm:

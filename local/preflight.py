@@ -7,6 +7,7 @@ from pathlib import Path
 
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
+from trainflow.client.private_folder import make_private
 from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.workload import Workload
@@ -100,7 +101,7 @@ def require_machine(out: Path, *, shared_memory: Path = Path("/dev/shm")) -> Non
     if sys.platform == "linux" and not shared_memory.is_dir():
         raise MachineUnfit(f"{shared_memory} is missing: training processes share memory there; mount a tmpfs on it.")
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_private(out)
         probe = out / ".writable"
         probe.touch()
         probe.unlink()

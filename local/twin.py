@@ -32,6 +32,7 @@ from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.aws.services import LAMBDA, PODS
+from local.granted_buckets import GrantedBuckets, granted_buckets
 from local.known_images import known_images
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
@@ -39,6 +40,7 @@ from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_network_plugin, announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
+from trainflow.client.private_folder import make_private
 from trainflow.client.twin_address import TwinAddress
 from trainflow.protocol.pods import SERVICE_ACCOUNT
 
@@ -82,6 +84,7 @@ class Twin:
         slurm: SlurmSettings | None = None,
         without_capacity: Collection[str] = (),
         walls: bool | None = None,
+        hidden: Collection[Path] = (),
         faults: FaultPlan = no_faults,
         throttled: RequestPlan = no_throttling,
     ) -> None:
@@ -104,6 +107,8 @@ class Twin:
                 reports why.
             walls: Whether pods run as their user, with their own root file system and mounts. None: where the machine
                 allows it.
+            hidden: Files and folders that pods behind walls do not see, beside the home, the logs and what the twin
+                has while it runs.
             faults: Invocations of functions that fail.
             throttled: Requests to S3 and DynamoDB that are throttled.
         """
@@ -119,6 +124,8 @@ class Twin:
         self._python = Path(sys.executable)
         self._known_images: Sequence[str] = ()
         self._without_capacity = frozenset(without_capacity)
+        # Its own runtime folder, and those of other twins beside it.
+        self._hidden = (self.home, self.log_dir, self._runtime, self._runtime.parent, *hidden)
         self._deployed, self._no_op_seconds, self._walls = deployed, no_op_seconds, walls
         # Nodes without programs have few heartbeats, as there may be a thousand; a cluster of one's own has its times.
         scaled = no_op_seconds is None and kubeconfig is None
@@ -174,6 +181,7 @@ class Twin:
             region=environment["AWS_REGION"],
             access_key_id=environment["AWS_ACCESS_KEY_ID"],
             secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+            credentials=str(self._runtime / "owner.json"),
             kubeconfig=str(self.kubeconfig.absolute()),
             started_at=started_at.isoformat(),
             deployment=self.deployment.address.model_dump(),
@@ -237,7 +245,7 @@ class Twin:
         if self._walls and not machine_has_walls():
             raise TwinError("--walls: this machine gives its users no namespaces; leave the option out.")
         for folder in (self.home / "s3", self._volumes, self.log_dir):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private(folder)
         self._volumes = runtime_folder.plain_path(self._volumes, link=self._runtime / "shared")
         self._programs = runtime_folder.plain_path(self.image_root, link=self._runtime / "image")
         self._repository = runtime_folder.plain_path(REPOSITORY, link=self._runtime / "repository")
@@ -254,13 +262,16 @@ class Twin:
         if not self._deployed:
             self.aws.take_stacks()
         self.aws.start()
-        buckets = folder_buckets.load(self.aws, self.home / "s3", private={deployment.ARTIFACT_BUCKET})
+        buckets = folder_buckets.load(self.aws, self.home / "s3", private=deployment.BUCKETS)
         secrets = folder_secrets.load(self.aws, self.home / "secrets")
         deployment.make_cluster(self.aws)
         capacity.serve(self._without_capacity)
         if self._deployed:
             self.deployment = deployment.deploy(
-                self.aws, slurm=self._slurm_settings(), granted_buckets=buckets, granted_secrets=secrets
+                self.aws,
+                slurm=self._slurm_settings(),
+                granted_buckets=self._granted_buckets(buckets),
+                granted_secrets=secrets,
             )
             kept_tables.load(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
         endpoint, ca_data = self._await_cluster()
@@ -273,6 +284,12 @@ class Twin:
         if self._no_op_seconds is None and self._foreign_kubeconfig is None:
             self._utilization = self._publish_utilization(self._nodegroups)
         self._lambdas.wait_ready()
+
+    def _granted_buckets(self, buckets: Collection[str]) -> GrantedBuckets:
+        try:
+            return granted_buckets(self.home, buckets, own=deployment.BUCKETS)
+        except ValueError as mistaken:
+            raise TwinError(str(mistaken)) from None
 
     def _publish_utilization(self, nodegroups: Nodegroups) -> NodeUtilization:
         api = ApiClient(load_connection(self.kubeconfig))
@@ -359,8 +376,8 @@ class Twin:
             known_images=self._known_images,
             no_op_seconds=self._no_op_seconds,
             has_walls=self.has_walls,
-            hidden=(self.home,),
             network=self._network.pid if self._network else None,
+            hidden=self._hidden,
             heartbeat_seconds=self._node_times.heartbeat_seconds,
         )
 

@@ -23,6 +23,7 @@ from moto.sns.models import sns_backends
 from local.aws import quotas, triggers
 from local.aws.access import granted
 from local.aws.server import REGION, AwsServer
+from local.granted_buckets import GrantedBuckets
 from local.node_shapes import SMALL_JOBS_NODEGROUP
 from trainflow.models import compile_cache
 from trainflow.models.deployment_address import DeploymentAddress, parameter_name
@@ -37,6 +38,7 @@ DEPLOYMENT_NAME = "twin"
 NAMESPACE = "training"
 DATA_BUCKET = "trainflow-data"
 ARTIFACT_BUCKET = "trainflow-artifacts"
+BUCKETS = (DATA_BUCKET, ARTIFACT_BUCKET)
 RUN_TABLE = "trainflow-runs"
 CACHE_TABLE = "trainflow-caches"
 IMAGE_REPOSITORY = "trainflow"
@@ -119,7 +121,7 @@ def deploy(
     aws: AwsServer,
     *,
     slurm: Mapping[str, str] | None = None,
-    granted_buckets: Sequence[str] = (),
+    granted_buckets: GrantedBuckets = GrantedBuckets(),  # noqa: B008 (it is frozen)
     granted_secrets: Sequence[str] = (),
 ) -> Deployment:
     """Make everything that a run needs beside the cluster.
@@ -127,12 +129,12 @@ def deploy(
     Args:
         aws: Where.
         slurm: What functions are told about a Slurm cluster; None if there is none.
-        granted_buckets: Names of further buckets that runs may use, as `storage.grants` names them.
+        granted_buckets: Further buckets that runs may use, as `storage.grants` names them.
         granted_secrets: ARNs of secrets that runs may read, as `run_secrets` names them.
     """
     storage_key, key = _key(), _key()
     topic_arn = aws.client("sns").create_topic(Name="trainflow-runs", Attributes={"KmsMasterKeyId": key})["TopicArn"]
-    for bucket in (DATA_BUCKET, ARTIFACT_BUCKET):
+    for bucket in BUCKETS:
         if not _exists(aws, bucket):
             create_bucket(aws, bucket)
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_bucket_encryption(bucket, _encryption(storage_key))
@@ -171,7 +173,8 @@ def deploy(
         "images.Repository.Arn": [repository],
         "cluster.Cluster.Arn": [f"arn:aws:eks:{REGION}:{DEFAULT_ACCOUNT_ID}:cluster/{CLUSTER_NAME}"],
         "slurm secret": [arn for name, arn in (slurm or {}).items() if name == "SLURM_KEY_SECRET"],
-        "granted bucket": granted_buckets,
+        "readable bucket": granted_buckets.readable,
+        "writable bucket": granted_buckets.writable,
         "granted secret": granted_secrets,
         **{f"orchestration.{name}Function.Arn": [arn] for name, arn in tasks.items()},
     }

@@ -14,6 +14,7 @@ from pathlib import Path
 from local.aws.deployment import create_bucket
 from local.aws.server import AwsServer
 from trainflow.client.artifacts import is_plain
+from trainflow.client.private_folder import make_private
 
 DEMO_BUCKET = "trainflow-demo"
 CORPUS_KEY = "pydoc-wordpiece-seqlen64.tar"
@@ -30,7 +31,7 @@ def ensure_demo_data(root: Path) -> None:
     archive = root / DEMO_BUCKET / CORPUS_KEY
     if archive.exists():
         return
-    archive.parent.mkdir(parents=True, exist_ok=True)
+    make_private(archive.parent)
     corpus = (sys.executable, "-m", "trainer.corpus", "--max_seq_length", str(CORPUS_SEQ_LENGTH))
     subprocess.run([*corpus, "--out", str(archive)], check=True, stdout=subprocess.DEVNULL)
 
@@ -62,7 +63,7 @@ def put(root: Path, bucket: str, key: str, content: bytes) -> None:
     """Write one object below `root`, unless it is there already."""
     target = root / bucket / key
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private(target.parent)
         unfinished = target.with_name(f".{target.name}.{os.getpid()}")
         unfinished.write_bytes(content)
         unfinished.replace(target)

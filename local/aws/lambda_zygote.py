@@ -122,11 +122,18 @@ def _become(function: dict[str, Any]) -> None:
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 WRITABLE = tuple(os.path.realpath(folder) for folder in ("/tmp", "/dev"))  # noqa: S108  (Lambda's own folder)
+PROGRAM = tuple(os.path.realpath(folder) for folder in (f"{__file__}/../../..", sys.prefix))
+"""Folders of the function's code and of its libraries, which are read-only wherever they lie: below /tmp, too."""
+
+
+def _lies_in(path: str, folders: tuple[str, ...]) -> bool:
+    """Whether a path is one of the folders, as of a file without a name (O_TMPFILE), or lies below one."""
+    return f"{path}/".startswith(tuple(f"{folder}/" for folder in folders))
 
 
 def _refuse_writes(event: str, arguments: tuple[Any, ...]) -> None:
-    """Let Python write below /tmp only, as a function's read-only file system does (Lambda developer guide, 'Lambda
-    execution environment'). What libraries in C open is not seen.
+    """Let Python write below /tmp only, and not to a program there, as a function's read-only file system does
+    (Lambda developer guide, 'Lambda execution environment'). What libraries in C open is not seen.
 
     Raises:
         OSError: For a file or folder elsewhere.
@@ -135,7 +142,7 @@ def _refuse_writes(event: str, arguments: tuple[Any, ...]) -> None:
         if isinstance(arguments[0], int):  # a file that is open already
             return
         path = os.path.realpath(os.fsdecode(arguments[0]))
-        if not f"{path}/".startswith(tuple(f"{folder}/" for folder in WRITABLE)):  # O_TMPFILE opens the folder itself
+        if not _lies_in(path, WRITABLE) or _lies_in(path, PROGRAM):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
 

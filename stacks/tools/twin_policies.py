@@ -30,10 +30,16 @@ STACKS = ("storage", "cluster", "orchestration", "triggers")
 ROLES = re.compile(r"(?!Cluster|Node|Pod|ServiceLogs)\w+")
 """Logical ids of roles that runs use; the others are of the cluster and its add-ons."""
 
-GRANTED_BUCKET, GRANTED_SECRET = "granted-bucket", f"arn:aws:secretsmanager:us-west-2:{ACCOUNT}:secret:granted-AAAAAA"
+READABLE_BUCKET, WRITABLE_BUCKET = "readable-bucket", "writable-bucket"
+GRANTED_SECRET = f"arn:aws:secretsmanager:us-west-2:{ACCOUNT}:secret:granted-AAAAAA"
 SLURM_SECRET = f"arn:aws:secretsmanager:us-west-2:{ACCOUNT}:secret:slurm-AAAAAA"
 
-OPEN = {GRANTED_BUCKET: "${granted bucket}", GRANTED_SECRET: "${granted secret}", SLURM_SECRET: "${slurm secret}"}
+OPEN = {
+    READABLE_BUCKET: "${readable bucket}",
+    WRITABLE_BUCKET: "${writable bucket}",
+    GRANTED_SECRET: "${granted secret}",
+    SLURM_SECRET: "${slurm secret}",
+}
 """Names in the configuration below that the twin fills in."""
 
 SLURM = {
@@ -45,9 +51,9 @@ SLURM = {
 
 
 def configured(example: Path = Path("config/example.yaml")) -> dict[str, Any]:
-    """The example, with a bucket and a secret that it grants to runs, and a Slurm cluster."""
+    """The example, with two buckets and a secret that it grants to runs, and a Slurm cluster."""
     document: dict[str, Any] = yaml.safe_load(example.read_text())
-    document["storage"]["grants"] = [{"bucket": GRANTED_BUCKET, "write": True}]
+    document["storage"]["grants"] = [{"bucket": READABLE_BUCKET}, {"bucket": WRITABLE_BUCKET, "write": True}]
     document["run_secrets"] = [{"secret_arn": GRANTED_SECRET}]
     document.update(slurm={"existing": SLURM})
     return document

@@ -17,6 +17,7 @@ from local.aws.deployment import ARTIFACT_BUCKET, DATA_BUCKET, RUN_TABLE, Deploy
 from local.aws.server import REGION, AwsServer
 from local.aws.session import isolated_session
 from local.aws.targets import Target
+from local.granted_buckets import GrantedBuckets
 from tests.integration.permitted import FOR_RULES
 from trainflow.models.metric_names import NAMESPACE
 
@@ -27,7 +28,7 @@ MISSING_KEY = "11111111-1111-1111-1111-111111111111"
 @pytest.fixture(scope="module")
 def deployed(aws: AwsServer) -> Deployment:
     deployment.make_cluster(aws)
-    return deployment.deploy(aws, granted_buckets=["granted"])
+    return deployment.deploy(aws, granted_buckets=GrantedBuckets(readable=("granted",), writable=("writable",)))
 
 
 def role(name: str) -> str:
@@ -43,6 +44,10 @@ REFUSED: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "an action": ("Pods", "s3", "put_object", {"Bucket": DATA_BUCKET, "Key": "data/x", "Body": b""}),
     "a prefix": ("Preflight", "s3", "list_objects_v2", {"Bucket": DATA_BUCKET, "Prefix": "runs/"}),
     "a listing without prefix": ("Preflight", "s3", "list_objects_v2", {"Bucket": DATA_BUCKET}),
+    "writing to a bucket that is granted for reading": (
+        *("Pods", "s3", "put_object"),
+        {"Bucket": "granted", "Key": "x", "Body": b""},
+    ),
     "a bucket": ("Pods", "s3", "get_object", {"Bucket": "somebodys", "Key": "x"}),
     "a table": ("WriteRecord", "dynamodb", "put_item", {"TableName": RUN_TABLE, "Item": {"run_id": {"S": "a"}}}),
     "an item": ("StartRun", "dynamodb", "put_item", {"TableName": RUN_TABLE, "Item": {"run_id": {"S": "a"}}}),
@@ -68,6 +73,9 @@ def test_what_the_templates_allow_is_done(aws: AwsServer, deployed: Deployment) 
     pods = aws.client_of("s3", role("Pods"))
     pods.put_object(Bucket=ARTIFACT_BUCKET, Key="runs/x", Body=b"1")
     assert pods.get_object(Bucket=ARTIFACT_BUCKET, Key="runs/x")["Body"].read() == b"1"
+    deployment.create_bucket(aws, "writable")
+    pods.put_object(Bucket="writable", Key="x", Body=b"2")
+    assert pods.get_object(Bucket="writable", Key="x")["Body"].read() == b"2"
     aws.client_of("s3", role("Preflight")).list_objects_v2(Bucket=DATA_BUCKET, Prefix="data/x/")
     aws.client_of("sns", role("Notify")).publish(TopicArn=deployed.topic_arn, Message="told")
     aws.client_of("cloudwatch", role("PublishMetrics")).put_metric_data(Namespace=NAMESPACE, MetricData=[])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from kubetwin.node.walls import machine_has_walls
 
+from tests.integration import intruder
 from trainflow.models.run_record import RunRecord
 
 pytestmark = pytest.mark.skipif(not machine_has_walls(), reason="this machine gives its users no namespaces")
@@ -41,14 +43,18 @@ SPEC: dict[str, Any] = {
 }
 
 
-def run(folder: Path, program: str, *options: str) -> tuple[RunRecord, str]:
-    """The record of a run of a program, and what its command said."""
+def run(folder: Path, program: str, *options: str, **workload: str) -> tuple[RunRecord, str]:
+    """The record of a run of a program, and what its command said. The user's home is the folder above."""
     (folder / "train.py").write_text(program)
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    (folder / "spec.yaml").write_text(yaml.safe_dump({**SPEC, "workload": {**SPEC["workload"], **workload}}))
     command = [sys.executable, "-m", "trainflow", "run", "spec.yaml", "--local", "--time-scale", "60", *options]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+    environment = {**os.environ, "HOME": str(folder.parent)}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    record = RunRecord.model_validate_json((folder / "out/latest/run.json").read_text())
+    out = options[options.index("--out") + 1] if "--out" in options else "out"
+    record = RunRecord.model_validate_json((folder / out / "latest/run.json").read_text())
     assert record.status == "SUCCEEDED"
     return record, " ".join(done.stdout.split())
 
@@ -64,3 +70,46 @@ def test_walls_can_be_left_out_and_the_run_says_what_it_does_not_prove_then(tmp_
     _, said = run(tmp_path, f"import os; open({str(outside)!r}, 'w').write(str(os.getuid()))", "--no-walls")
     assert outside.read_text() == str(os.getuid())
     assert "This run does not show whether their user ids, read-only file systems, mounts and images work" in said
+
+
+SECRETS = (
+    *(f"{place}/{intruder.MARK}" for place in (".aws", ".ssh", ".kube", ".config/gh", ".cache/huggingface", ".docker")),
+    *(f"{intruder.MARK}{name}" for name in ("", ".txt")),
+    *(f".{intruder.MARK}", f"documents/{intruder.MARK}", f"project/.git/{intruder.MARK}"),
+    *(f"project/out/earlier/{intruder.MARK}", f"project/.trainflow/secrets/{intruder.MARK}"),
+)
+"""Files in the home folder of the user whose run is started in its folder `project`."""
+
+
+def test_a_program_that_takes_what_it_can_gets_nothing_in_a_first_run_and_with_packed_code_in_a_second(
+    tmp_path: Path,
+) -> None:
+    for name in SECRETS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(intruder.MARK)
+    folder = tmp_path / "project"
+    data_set = folder / ".trainflow/s3/inputs/set"
+    data_set.parent.mkdir(parents=True)
+    data_set.write_text("a data set")
+    for workload in ({}, {"code": "."}):
+        record, _ = run(folder, Path(intruder.__file__).read_text(), **workload)
+        got = json.loads((folder / f".trainflow/volumes/runs/{record.run_id}/got.json").read_text())
+        assert {attempt: found for attempt, found in got.items() if found} == {}
+
+
+def test_what_a_run_leaves_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    umask = os.umask(0o022)
+    try:
+        run(tmp_path, "print('done')")
+    finally:
+        os.umask(umask)
+    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("out", ".trainflow")] == ["0o700", "0o700"]
+
+
+def test_a_run_goes_well_in_a_long_path_with_spaces_and_letters_of_any_language_behind_a_link(tmp_path: Path) -> None:
+    real = tmp_path / ("Versuche für später " + 60 * "x") / (100 * "y")
+    real.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(real)
+    assert len(str(real)) > 200
+    record, _ = run(tmp_path / "link", PROGRAM, "--out", "my out", "--home", "my home")
+    assert (real / f"my home/volumes/runs/{record.run_id}/mine").read_text() == record.run_id

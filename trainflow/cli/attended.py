@@ -20,6 +20,7 @@ from typing import NoReturn
 
 from trainflow.background import Worker
 from trainflow.cli.exit_status import refuse
+from trainflow.client.private_folder import make_private
 
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
 
@@ -98,7 +99,7 @@ def run_detached(arguments: Sequence[str], *, out: Path) -> int:
         The command's exit status: that of the run where it did not begin.
     """
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_private(out)
     except OSError as error:
         refuse(f"--out {out}: the folder cannot be made ({error.strerror}); name another one.")
     log = out / f".{CONSOLE_LOG}.{os.getpid()}"

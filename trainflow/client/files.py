@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainflow.client.private_folder import make_private
 from trainflow.models.run_record import RunRecord
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.steps import KeptSteps
@@ -56,7 +57,7 @@ def write_text(path: Path, text: str) -> Path:
     Raises:
         OSError: With the path, if the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         unfinished.write_text(text, encoding="utf-8")

@@ -1,6 +1,8 @@
 """The twin of a run that starts or lives: files in the run's folder, which its process holds locked.
 
 The lock tells whether the process lives, whatever became of its number: the system releases it with the process.
+The owner's access key is in a file of its own, which the twin has in its runtime folder: programs in pods may see the
+run's folder, where that lies in the folder that stands for their image.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from trainflow.client.private_folder import make_private
+
 FILE_NAME = "twin.json"
 START_FILE = "started.json"
 """File with the time at which the run was started. It is there before anything else of the run, and stays."""
+
+_KEY = ("access_key_id", "secret_access_key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +34,8 @@ class TwinAddress:
     region: str
     access_key_id: str
     secret_access_key: str
+    credentials: str
+    """Path of the file for the access key."""
     kubeconfig: str
     """Path of the kubeconfig of its cluster."""
     started_at: str
@@ -40,13 +48,16 @@ class HeldAddress:
     """An address that others find while this object is open."""
 
     def __init__(self, folder: Path, address: TwinAddress) -> None:
-        """Write the file and lock it.
+        """Write the file and lock it, and write the access key to the address's file for it.
 
         Raises:
-            OSError: If the file cannot be written.
+            OSError: If a file cannot be written.
         """
         self._path = folder / FILE_NAME
-        self._file = _locked(self._path, asdict(address))
+        fields = asdict(address)
+        with _owners_file(Path(address.credentials)) as file:
+            json.dump({name: fields.pop(name) for name in _KEY}, file)
+        self._file = _locked(self._path, fields)
 
     def close(self) -> None:
         """Remove the file."""
@@ -99,14 +110,19 @@ def read_start_time(folder: Path) -> datetime | None:
 
 def _locked(path: Path, document: Mapping[str, Any]) -> IO[str]:
     """A new file with the document, which is locked before it has its name: nothing finds it unlocked."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private(path.parent)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    file: IO[str] = os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+    file = _owners_file(unfinished)
     fcntl.flock(file, fcntl.LOCK_EX)
     json.dump(document, file)
     file.flush()
     unfinished.replace(path)
     return file
+
+
+def _owners_file(path: Path) -> IO[str]:
+    """A new file that only its owner can read, to write to."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
 
 
 def read_address(folder: Path) -> TwinAddress | None:
@@ -116,8 +132,9 @@ def read_address(folder: Path) -> TwinAddress | None:
         with path.open(encoding="utf-8") as file:
             if _is_free(file):
                 return None
-            return TwinAddress(**json.load(file))
-    except (OSError, ValueError, TypeError):
+            document = json.load(file)
+        return TwinAddress(**document, **json.loads(Path(document["credentials"]).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError):
         return None
 
 

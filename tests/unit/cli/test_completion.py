@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.client.test_local_runs import ADDRESS, leave_run
+from tests.unit.client.test_local_runs import address_in, leave_run
 from trainflow.cli.main import app
 from trainflow.client.twin_address import HeldAddress
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in ("spec.yaml", "train.py", "runs/demo.yaml", "runs/old/demo.yml", ".hidden/x.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    held = HeldAddress(tmp_path / "out" / "digits-1", ADDRESS)
+    held = HeldAddress(tmp_path / "out" / "digits-1", address_in(tmp_path / ".hidden"))
     yield tmp_path
     held.close()
 

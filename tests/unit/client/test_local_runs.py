@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -30,10 +32,16 @@ ADDRESS = TwinAddress(
     region="us-west-2",
     access_key_id="id",
     secret_access_key="secret",
+    credentials="/nowhere",
     kubeconfig="/nowhere",
     started_at=BEGAN.isoformat(),
     deployment={},
 )
+
+
+def address_in(folder: Path) -> TwinAddress:
+    """An address whose access key is in this folder."""
+    return replace(ADDRESS, credentials=str(folder / "owner.json"))
 
 
 @pytest.fixture
@@ -154,9 +162,11 @@ def test_the_beginning_of_an_id_is_enough_where_it_is_one_runs(local: LocalRuns,
 
 def test_a_run_goes_on_as_long_as_its_twin_lives(local: LocalRuns, tmp_path: Path) -> None:
     folder = tmp_path / "out" / "a-1"
-    held = HeldAddress(folder, ADDRESS)
-    assert read_address(folder) == ADDRESS
+    address = address_in(tmp_path)
+    held = HeldAddress(folder, address)
+    assert read_address(folder) == address
     assert (folder / FILE_NAME).stat().st_mode & 0o077 == 0
+    assert Path(address.credentials).stat().st_mode & 0o077 == 0
     assert local.runs() == [RunSummary(run_id="a-1", status=RunStatus.RUNNING, started_at=BEGAN)]
     held.close()
     assert read_address(folder) is None
@@ -168,7 +178,7 @@ def test_a_killed_twin_leaves_an_aborted_run_and_no_record(local: LocalRuns, tmp
     program = f"""
 import os, pathlib, signal
 from trainflow.client.twin_address import HeldAddress, TwinAddress
-held = HeldAddress(pathlib.Path({str(folder)!r}), TwinAddress(**{vars(ADDRESS)!r}))
+held = HeldAddress(pathlib.Path({str(folder)!r}), TwinAddress(**{vars(address_in(tmp_path))!r}))
 os.kill(os.getpid(), signal.SIGKILL)
 """
     (folder / "logs").mkdir(parents=True)
@@ -179,6 +189,12 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert (found.status, found.error.name if found.error else None) == (RunStatus.ABORTED, "Aborted")
     with pytest.raises(RunNotFound, match="The twin ended before the run did"):
         local.report("a-1")
+
+
+def test_the_access_key_is_not_in_the_runs_folder_which_programs_may_see(tmp_path: Path) -> None:
+    folder = tmp_path / "out" / "a-1"
+    with contextlib.closing(HeldAddress(folder, address_in(tmp_path))):
+        assert '"secret"' not in (folder / FILE_NAME).read_text()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"endpoint": 1}', "\0"])

@@ -20,6 +20,7 @@ from trainflow.client.observe.statistics import read_statistics
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
 from trainflow.client.observe.utilization import read_mean_utilization
 from trainflow.client.place import PlaceRefused
+from trainflow.client.private_folder import make_private
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
@@ -113,7 +114,7 @@ class RunObserver:
         Raises:
             OSError: If the folder for the logs cannot be made.
         """
-        self._log_dir.mkdir(parents=True, exist_ok=True)
+        make_private(self._log_dir)
         self._watcher.start()
         self._poller.start()
 

@@ -14,10 +14,11 @@ from typing import Any
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.environment import ContainerConfigError, container_environment, whole_units
 from kubetwin.node.expansion import expand
+from kubetwin.node.image_view import program_paths
 from kubetwin.node.images import ImageFault, image_fault
 from kubetwin.node.rewriting import NameRewriter, PathRewriter
 from kubetwin.node.volumes import mount_paths
-from kubetwin.node.walls import Walls, program_folders, raise_walls, security_context
+from kubetwin.node.walls import Walls, raise_walls, security_context
 
 _HOSTNAME_LENGTH = 63
 
@@ -156,7 +157,7 @@ def prepare_launch(
             own=(home,) if is_mounted else (home, workdir),
             workdir=container["workingDir"] if is_mounted else str(workdir),
             hidden=(settings.pods_dir, *settings.hidden),
-            needed=(*program_folders(), _COMMANDS, *([image_root] if image_root else ())),
+            image=(*program_paths(), _COMMANDS, *([image_root] if image_root else ())),
             network=settings.network,
         )
     return Launch(

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kubetwin.node.confinement import BUILD, EMPTY, JOIN, READ_ONLY, READ_WRITE
+from kubetwin.node import image_view
+from kubetwin.node.confinement import BUILD, EMPTY, HIDDEN, JOIN, READ_ONLY, READ_WRITE, SHOWN
 from kubetwin.node.environment import ContainerConfigError
 from kubetwin.node.pod_network import NoNetwork, PodNetwork
 from kubetwin.node.supervised import CannotStart, Streams, Supervised
@@ -98,7 +99,7 @@ def raise_walls(
     own: Iterable[Path],
     workdir: str,
     hidden: Iterable[Path],
-    needed: Iterable[Path],
+    image: Iterable[Path],
     network: int | None = None,
 ) -> Walls:
     """Work out a container's walls, and make the folders that belong to them.
@@ -111,8 +112,9 @@ def raise_walls(
         folders: The pod's folder, for what the walls need.
         own: Folders of this machine that are part of the container's root file system, at the same path.
         workdir: The working directory, as the container calls it.
-        hidden: Folders of this machine that no container sees.
-        needed: Folders of this machine that it sees in any case, since programs are in them.
+        hidden: Files and folders of this machine that no container sees.
+        image: Files and folders of this machine that stand for the container's image, beside the system's own. A
+            path in one of the hidden folders is seen as well.
         network: The process that keeps the containers' network; None for the machine's network.
 
     Raises:
@@ -139,9 +141,8 @@ def raise_walls(
     }
     message_path = _as_seen(container.get("terminationMessagePath") or "/dev/termination-log")
     mounts[message_path] = Mount(str(message_file), message_path)
-    covers = [*(str(folder) for folder in hidden), *mounts]
-    mounts |= {str(path): Mount(str(path), str(path), READ_ONLY) for path in _covered(needed, covers)}
-    mounts |= {str(path): Mount("mode=0755", str(path), EMPTY) for path in hidden if str(path) not in mounts}
+    own_image = [part for path in image for part in image_view.way(path)]
+    seen = _seen([*own_image, *_links_to_mounts(container)], hidden, mounts)
     return Walls(
         user=user,
         group=int(context.get("runAsGroup") or 0),
@@ -150,7 +151,7 @@ def raise_walls(
         workdir=workdir,
         network=network,
         root=root,
-        mounts=tuple(sorted(mounts.values(), key=lambda mount: len(Path(mount.path).parts))),
+        mounts=tuple(sorted((*seen, *mounts.values()), key=lambda mount: len(Path(mount.path).parts))),
     )
 
 
@@ -188,7 +189,7 @@ def _succeeds(program: str, *, network: int | None) -> bool:
             own=(),
             workdir="/",
             hidden=(),
-            needed=program_folders(),
+            image=image_view.program_paths(),
             network=network,
         )
         try:
@@ -205,12 +206,6 @@ def security_context(pod: Mapping[str, Any], container: Mapping[str, Any]) -> di
     return {name: value for context in contexts for name, value in context.items() if value is not None}
 
 
-def program_folders() -> tuple[Path, ...]:
-    """Folders without which no program of this Python environment runs."""
-    paths = (Path(sys.prefix), Path(sys.base_prefix), Path(sys.executable).parent)
-    return tuple(dict.fromkeys(each for path in paths for each in (path, path.resolve())))
-
-
 def _volume_mounts(container: Mapping[str, Any], volumes: Mapping[str, str]) -> Iterator[Mount]:
     for mount in container.get("volumeMounts") or []:
         kind = READ_ONLY if mount.get("readOnly") else READ_WRITE
@@ -222,12 +217,20 @@ def _as_seen(path: str) -> str:
     return os.path.realpath(posixpath.join("/", path))
 
 
-def _covered(needed: Iterable[Path], covers: Iterable[str]) -> Iterator[Path]:
-    """The needed folders that would not be seen, because something else is mounted around them."""
-    places = [Path(cover) for cover in covers]
-    for path in needed:
-        if path.is_dir() and any(place in path.parents for place in places):
-            yield path
+def _links_to_mounts(container: Mapping[str, Any]) -> Iterator[str]:
+    """Links of this machine on the way to mount paths, such as /var/run."""
+    for mount in container.get("volumeMounts") or []:
+        yield from image_view.way(posixpath.join("/", mount["mountPath"]))[:-1]
+
+
+def _seen(image: Iterable[str], hidden: Iterable[Path], mounted: Iterable[str]) -> list[Mount]:
+    """What the container sees of this machine beside its mounts."""
+    own = [path for path in image if path != "/"]
+    secrets = (*image_view.secrets_of_owner(own), *image_view.secrets_of_system())
+    shown, left_out = image_view.visible(
+        (*own, *image_view.system_paths()), (*secrets, *(image_view.way(path)[-1] for path in hidden)), mounted
+    )
+    return [Mount(path, path, kind) for kind, paths in ((HIDDEN, left_out), (SHOWN, shown)) for path in paths]
 
 
 def _capabilities(context: Mapping[str, Any]) -> int:

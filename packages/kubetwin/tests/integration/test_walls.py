@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubetwin.node.confinement import restricts_signals
+from kubetwin.node.image_view import program_paths
 from kubetwin.node.walls import machine_has_walls
 from kubetwin_testing.cluster import Cluster, command, eventually
 
@@ -16,6 +18,9 @@ pytestmark = pytest.mark.skipif(not machine_has_walls(), reason="this machine gi
 
 USER: dict[str, Any] = {"runAsUser": 1234, "runAsGroup": 1234, "runAsNonRoot": True}
 STRICT: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+IN_HOME = (".aws/credentials", ".netrc", ".git/config", "out/run/twin.json", "package/module.py", "train.py")
+"""Files of the machine's user, whose home folder stands for every image."""
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 READ_ONLY = {**STRICT, "readOnlyRootFilesystem": True}
 
 
@@ -23,8 +28,15 @@ READ_ONLY = {**STRICT, "readOnlyRootFilesystem": True}
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     folder, secret = tmp_path_factory.mktemp("cluster"), tmp_path_factory.mktemp("secret")
     (secret / "key").write_text("the owner's")
-    with command("--state", str(folder), "--walls", "--hide", str(secret)) as (_, ready):
-        yield Path(ready["kubeconfig"]), folder
+    home = tmp_path_factory.mktemp("home")
+    for name in IN_HOME:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).touch()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HOME", str(home))
+        hidden = ("--hide", str(secret), "--hide", str(home / "out"))
+        with command("--state", str(folder), "--walls", "--image-root", str(home), *hidden) as (_, ready):
+            yield Path(ready["kubeconfig"]), folder
 
 
 @pytest.fixture
@@ -108,6 +120,34 @@ def test_a_pod_sees_no_other_pods_files_no_hidden_folder_and_no_disk(cluster: Cl
     cluster.end_of("other")
     lines = output(cluster, f"find {' '.join(folders)} -type f; find /dev -type b")
     assert [line for line in lines if "No such file" not in line] == []
+
+
+def test_of_a_home_that_stands_for_the_image_a_pod_sees_the_programs_and_no_secrets(cluster: Cluster) -> None:
+    lines = output(cluster, "cd $PYTHONPATH && find . -type f; touch made; mkdir package/made")
+    assert sorted(lines[:2]) == ["./package/module.py", "./train.py"]
+    assert [line.endswith("Read-only file system") for line in lines[2:]] == [True, True]
+
+
+def test_of_the_machine_a_pod_sees_folders_of_programs_and_what_every_user_may_read(cluster: Cluster) -> None:
+    around = [
+        NAMESPACE_FILE,
+        *(path.resolve() for path in (*program_paths(), cluster.folder, Path("/etc/resolv.conf"), NAMESPACE_FILE)),
+    ]
+    places = "/var/run/* /var/* /run/* /home/* /root/* /root/.[!.]* /mnt/* /srv/* /media/*"
+    lines = output(
+        cluster, f"ls -d {places} 2> /dev/null; test -s {NAMESPACE_FILE} && head -1 /etc/passwd; cat /etc/shadow"
+    )
+    *seen, user, refused = lines
+    assert {Path(path) for path in seen} <= {part for place in around for part in (place, *place.parents)}
+    assert user.startswith("root:")
+    assert "/etc/shadow: No such file or directory" in refused
+
+
+def test_a_signal_reaches_processes_of_the_own_container_only(cluster: Cluster) -> None:
+    script = "sleep 60 & kill -0 $! && echo own; kill -0 $PPID && echo outside"
+    lines = output(cluster, script)
+    assert lines[0] == "own"
+    assert ("outside" not in lines) is restricts_signals()
 
 
 def test_shared_memory_is_64_mib_unless_a_volume_is_mounted_there(cluster: Cluster) -> None:
