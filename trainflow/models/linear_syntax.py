@@ -85,7 +85,8 @@ def _operation(operation: Any, argument: Any, names: Mapping[int, str]) -> str:
         case ops.BRANCH:
             return f"(?:{'|'.join(_sequence(each, names) for each in argument[1])})"
         case ops.SUBPATTERN:
-            return _group(*argument, names)
+            number, added, removed, body = argument
+            return _group(number, added, removed, body, names)
         case ops.MAX_REPEAT | ops.MIN_REPEAT:
             fewest, most, body = argument
             lazy = "?" if operation is ops.MIN_REPEAT else ""

@@ -135,7 +135,7 @@ def end_reason(pod: Manifest) -> str | None:
 def _given_name(pod: Manifest) -> str | None:
     metadata = pod.get("metadata") or {}
     labels = metadata.get("labels") or {}
-    kinds: Mapping[str, KubernetesKind] = {**KUBERNETES_KINDS}
+    kinds: Mapping[str, KubernetesKind] = {str(name): kind for name, kind in KUBERNETES_KINDS.items()}
     kind, stage = kinds.get(labels.get(BACKEND_LABEL, "")), labels.get(STAGE_LABEL)
     if stage is None:
         named: str | None = (metadata.get("annotations") or {}).get(DEFAULT_CONTAINER_ANNOTATION)
