@@ -105,7 +105,7 @@ def tested(test: Sequence[str], folder: Path) -> Verdict:
     """
     told = {
         **compile_cache.environment(str(folder)),  # its graphs are none of the training's
-        node_verdict.FOLDER: str(folder),
+        variables.NODE_TEST_DIR: str(folder),
         "OMP_NUM_THREADS": "1",  # torchrun would say in five lines that it sets it
         variables.RESULT_FILE: "",  # the pod's result is the training's
     }

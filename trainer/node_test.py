@@ -21,6 +21,7 @@ from trainer.node_figures import PARTS, Measured, better
 from trainer.node_verdict import BACKSTOP_SECONDS, Verdict, skipped
 from trainer.runtime import program
 from trainer.runtime.environment import Environment
+from trainflow.protocol import variables
 
 if TYPE_CHECKING:
     from trainer.node_meeting import Meeting
@@ -34,7 +35,7 @@ Steps = Mapping[str, tuple[Callable[[], Measured], Callable[[], Measured]]]
 
 def main(_argv: Sequence[str], environment: Environment) -> None:
     """Take part in the test; a thread ends the process when there is a verdict."""
-    folder = Path(os.environ[node_verdict.FOLDER])
+    folder = Path(os.environ[variables.NODE_TEST_DIR])
     node_verdict.mark_started(folder)
     backstop = threading.Timer(BACKSTOP_SECONDS, _give_up, (folder,))
     backstop.daemon = True

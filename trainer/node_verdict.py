@@ -1,7 +1,7 @@
 """The verdict of a test of a gang's nodes, from the test's processes to `trainer.node_health`, which started them.
 
-Files in a folder of this node carry it: an exit code says nothing, since a launcher also ends with 1 where a device
-hangs, a process is killed or a library is missing, and none of these ends a training.
+Files in a folder of this node (`variables.NODE_TEST_DIR`) carry it: an exit code says nothing, since a launcher also
+ends with 1 where a device hangs, a process is killed or a library is missing, and none of these ends a training.
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-FOLDER = "TRAINFLOW_NODE_TEST_DIR"
-"""Environment variable that names the folder."""
 
 BACKSTOP_SECONDS = 600.0
 """Longest duration of a test from the start of its processes, with imports and compilation. It ends no run: the test is

@@ -16,6 +16,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from tests.integration.trainer.forked_training import forkserver
 from trainer import node_verdict
 from trainer.node_verdict import Verdict
+from trainflow.protocol import variables
 
 DEADLINE_SECONDS = 240
 
@@ -59,7 +60,7 @@ def verdicts(
             "LOCAL_RANK": str(rank % per_node),
             "WORLD_SIZE": str(world_size),
             "LOCAL_WORLD_SIZE": str(per_node),
-            node_verdict.FOLDER: str(folders[rank // per_node]),
+            variables.NODE_TEST_DIR: str(folders[rank // per_node]),
         }
         given = (environ, dict((faults or {}).get(rank, {})), {**LIMITS, **(limits or {})})
         processes.append(forkserver().Process(target=_process, args=given))

@@ -73,7 +73,8 @@ def process(*statements: str) -> list[str]:
         "import os, pathlib, signal, sys, time",
         "from trainer import node_verdict",
         "from trainer.node_verdict import Verdict",
-        "folder = pathlib.Path(os.environ[node_verdict.FOLDER])",
+        "from trainflow.protocol import variables",
+        "folder = pathlib.Path(os.environ[variables.NODE_TEST_DIR])",
         *statements,
     )
     return [sys.executable, "-c", "\n".join(lines)]
