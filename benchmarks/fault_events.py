@@ -1,8 +1,9 @@
-"""Faults of the functions that events invoke: an upload that is accepted, one that is refused, a run that is stopped,
-and idle nodes. EventBridge, queues and schedules call a function that has failed again."""
+"""Faults of the functions that events invoke: an upload that is accepted, one that is refused, a request that was given
+up, a run that is stopped, and idle nodes. EventBridge, queues and schedules call a function that has failed again."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from boto3.dynamodb.types import TypeSerializer
 
 from benchmarks.fault_runs import RUN_SECONDS, Row, arn_of_run, compare_subjects, histories, left, steps
 from local.aws import deployment
-from local.aws.triggers import REQUESTS
+from local.aws.triggers import LOST_REQUESTS, REQUESTS
 from local.fault_injection import FAULTS, FirstTries, Mail, Plan
 from local.many_runs import published_losses, start_all
 from local.place import TwinRuns
@@ -82,6 +83,15 @@ def _refused_upload(twin: Twin, fault: str, mail: Mail) -> Row:
     return row
 
 
+def _lost_request(twin: Twin, fault: str, mail: Mail) -> Row:
+    """A request that StartRun has given up: one message to the owner."""
+    sqs, schedule = twin.client("sqs"), f"lost-{fault}"
+    body = {"schedule": schedule, "scheduled_at": "2026-11-26T02:00:00Z", "spec": steps(max_steps=NUM_STEPS)}
+    sqs.send_message(QueueUrl=sqs.get_queue_url(QueueName=LOST_REQUESTS)["QueueUrl"], MessageBody=json.dumps(body))
+    _wait(lambda: waiting_requests(twin) == 0, seconds=EVENT_SECONDS)
+    return compare_subjects([f"Trainflow: schedule {schedule} was not answered"], mail.subjects())
+
+
 def _stop(twin: Twin, fault: str, mail: Mail) -> Row:
     """A training that is stopped: its row, its record and one message say so."""
     place, run_id = TwinRuns(twin), f"halted-{fault}-aa"
@@ -120,6 +130,7 @@ def _idle_nodes(twin: Twin, _fault: str, mail: Mail) -> Row:
 EVENTS: Mapping[str, Callable[[Twin, str, Mail], Row]] = {
     "upload": _upload,
     "refused upload": _refused_upload,
+    "lost request": _lost_request,
     "stop": _stop,
     "idle nodes": _idle_nodes,
 }
@@ -131,7 +142,7 @@ def waiting_requests(twin: Twin) -> int:
     sqs = twin.client("sqs")
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     num_waiting = 0
-    for queue in (REQUESTS, f"{REQUESTS}-dead-letters"):
+    for queue in (REQUESTS, LOST_REQUESTS):
         url = sqs.get_queue_url(QueueName=queue)["QueueUrl"]
         found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         num_waiting += sum(int(found[name]) for name in names)

@@ -147,13 +147,14 @@ def test_a_run_that_goes_another_way_loses_doubles_and_leaves_nothing(
 FUNCTIONS_OF_EVENTS = {
     "upload": {"StartRun", "CleanUp"},
     "refused upload": {"StartRun"},
+    "lost request": {"ReportLostRequest"},
     "stop": {"CleanUp"},
     "idle nodes": {"SurveyFleet"},
 }
 
 
 EVENT_CELLS = [
-    pytest.param(fault, event, marks=[] if event == "refused upload" else pytest.mark.slow)
+    pytest.param(fault, event, marks=[] if event in ("refused upload", "lost request") else pytest.mark.slow)
     for fault in CELL_FAULTS
     for event in EVENTS
 ]

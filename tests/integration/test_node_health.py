@@ -30,8 +30,10 @@ if os.environ.get("SLOW_ATTEMPTS") and os.environ.get("TRAINFLOW_ATTEMPT") in os
 """What every Python process of a run starts with: devices of some nodes are slow in some attempts."""
 
 PROGRAM = """
+import time
+now = time.asctime(time.gmtime())
 for step in range(1, 4):
-    print(f"LOG 2026-01-01 00:00:00,000 - (0, {step}) step_loss : 0.5000 learning_rate : 1.00e-03 throughput : 9.00")
+    print(f"LOG {now} - (0, {step}) step_loss : 0.5000 learning_rate : 1.00e-03 throughput : 9.00")
 """
 
 ALL_ATTEMPTS = "1,2,3,4,5,6,7,8,9"

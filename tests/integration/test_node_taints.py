@@ -22,6 +22,7 @@ from local.no_op_logs import STEPS, step_loss
 from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
 from tests.fakes.runs import run_on
+from tests.integration.api_paths import collection
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.kubernetes_names import RUN_LABEL
@@ -49,9 +50,7 @@ class Cluster:
         job = job_of(run_on(kind), Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/")
         made = []
         for manifest in KINDS[kind].render(replace(job, command=("sleep", "600"))):
-            group = manifest["apiVersion"]
-            path = f"/apis/{group}" if "/" in group else f"/api/{group}"
-            path += f"/namespaces/{namespace}/{manifest['kind'].lower()}s"
+            path = collection(manifest, namespace)
             self.api.create(path, manifest if tolerant else without_tolerations(manifest))
             made.append(f"{path}/{manifest['metadata']['name']}")
 

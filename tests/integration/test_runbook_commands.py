@@ -30,6 +30,7 @@ from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.documents import blocks
 from tests.fakes.runs import run_on
+from tests.integration.api_paths import collection
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
 from trainflow.models.run import Stage
@@ -80,9 +81,7 @@ def shell(text: str, environment: Mapping[str, str], *folders: Path) -> str:
 
 def create(api: ApiClient, manifests: Sequence[Mapping[str, Any]], *, namespace: str) -> None:
     for manifest in manifests:
-        group = manifest["apiVersion"]
-        path = f"/apis/{group}" if "/" in group else f"/api/{group}"
-        api.create(f"{path}/namespaces/{namespace}/{manifest['kind'].lower()}s", manifest)
+        api.create(collection(manifest, namespace), manifest)
 
 
 @pytest.mark.parametrize("kind", KUBERNETES_KINDS.values(), ids=lambda kind: kind.name)
