@@ -140,7 +140,8 @@ class TwinPlace:
         own_cluster = self._options.kubeconfig is None  # another one has other storage, which its pods alone see
         if own_cluster and not any(_has_files(runs / each) for each in spec.resume_from):
             raise CannotContinue(
-                f"The folder of the run {spec.resume_from[0]} is gone, and its checkpoints with it: {runs} has none."
+                f"The folder of the run {spec.resume_from[0]} is gone, and its checkpoints with it: {runs} has none. "
+                "If the run had another home, name that with --home."
             )
         started = earlier.started(spec.resume_from[0])
         same_root = started.image_root if started and self._options.image_root is None else None
@@ -223,10 +224,14 @@ class TwinPlace:
         if not image_root.is_dir():
             raise PlaceUnavailable(f"--image-root {image_root}: there is no such folder.")
         preflight.require_backend(spec)
-        if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
+        preflight.require_shared_memory()
+        makes_dataset = spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET
+        if not makes_dataset:
+            preflight.require_dataset(spec, self._options.home / "s3")
+        preflight.require_folders(out=self._options.out, home=self._options.home)
+        if makes_dataset:
             self._make_demo_data()
-        preflight.require_dataset(spec, self._options.home / "s3")
-        preflight.require_machine(self._options.out)
+            preflight.require_dataset(spec, self._options.home / "s3")
 
     def _make_demo_data(self) -> None:
         home = self._options.home

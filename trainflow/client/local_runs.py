@@ -205,6 +205,10 @@ class LocalRuns:
         folder = self._folder(run_id)
         if (live := self._live(folder)) is not None:
             return live.artifacts(folder.name)
+        if not self._home.is_dir():
+            raise PlaceUnavailable(
+                f"--home {self._home}: there is no such folder; name the one with which the run was started."
+            )
         kept = self._published(folder.name)
         return [
             Artifact(

@@ -221,17 +221,10 @@ def test_data_behind_https_is_not_checked(tmp_path: Path) -> None:
     preflight.require_dataset(spec, tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    occupied = tmp_path / "out"
-    occupied.write_text("a file")
-    with pytest.raises(preflight.MachineUnfit, match=r"out: cannot be written to .*; name another folder with --out"):
-        preflight.require_machine(occupied)
-
-
 @pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux has it")
 def test_missing_shared_memory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(preflight.MachineUnfit, match="is missing: training processes share memory there"):
-        preflight.require_machine(tmp_path, shared_memory=tmp_path / "shm")
+        preflight.require_shared_memory(tmp_path / "shm")
 
 
 def test_a_program_of_the_environment_is_not_searched_in_the_image(tmp_path: Path) -> None:
