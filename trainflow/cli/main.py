@@ -313,7 +313,7 @@ def init(
     """
     leave_plugins()
     from trainflow.cli.init import Answers, name_for, program_in, spec_text, write_spec
-    from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
+    from trainflow.cli.spec_schema import SCHEMA_FILE
 
     if script is None and not sys.stdin.isatty():
         refuse("Name the script: `trainflow init --from train.py`; there is no terminal to ask on.")
@@ -332,7 +332,6 @@ def init(
             script=script, name=name, instance_type=instance_type, num_nodes=nodes, processes_per_node=processes
         )
         write_spec(out, spec_text(answers, program, folder=out.parent))
-        write_schema(out.parent)
     except TrainflowError as error:
         refuse(str(error))
     print(f"Wrote {out}, and {SCHEMA_FILE}, from which editors complete and check it.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
 from trainflow.client.twin_address import TwinAddress, is_starting, read_address, read_start_time
+from trainflow.client.whole_files import replaced
 from trainflow.errors import TrainflowError
 from trainflow.models.run_status import RunStatus
 
@@ -235,7 +236,8 @@ class LocalRuns:
                     return
             source = self._published(run_id) / artifact.name
         try:
-            shutil.copyfile(source, path)
+            with replaced(path) as unfinished:
+                shutil.copyfile(source, unfinished)
         except FileNotFoundError:
             raise PlaceUnavailable(f"{artifact.name} is not there any more; list the artifacts again.") from None
 

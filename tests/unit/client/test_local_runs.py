@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -231,6 +232,26 @@ def test_the_steps_and_files_of_an_ended_run_are_where_the_twin_leaves_them(loca
     assert (found["model/weights"].size, found["model/weights"].modified_at) == (5, BEGAN)
     local.fetch(found["model/weights"], tmp_path / "there" / "weights")
     assert (tmp_path / "there" / "weights").read_bytes() == b"12345"
+
+
+def test_a_copy_that_a_full_disk_refuses_leaves_what_was_there(local: LocalRuns, tmp_path: Path) -> None:
+    """The limit on the size of a file stands for the disk: both refuse a write in the middle of the file."""
+    leave_run(tmp_path / "out", "a-1")
+    weights = tmp_path / "home" / "s3" / "trainflow-artifacts" / "runs" / "a-1" / ("w" * 255)
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"x" * 200_000)
+    (found,) = local.artifacts("a-1")
+    copy = tmp_path / "copies" / weights.name
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            local.fetch(found, copy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(copy.parent.iterdir()) == []
+    local.fetch(found, copy)
+    assert copy.read_bytes() == weights.read_bytes()
 
 
 def test_a_run_that_has_ended_is_stopped_by_nothing(local: LocalRuns, tmp_path: Path) -> None:

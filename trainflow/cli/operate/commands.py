@@ -310,7 +310,7 @@ def report(
 
 
 def _written_comparison(reader: RunReader, runs: list[str], out: Path) -> Path:
-    from trainflow.client.files import write_text
+    from trainflow.client.whole_files import write_text
     from trainflow.report.comparison import render_comparison
 
     records = [reader.record(run) for run in runs]
