@@ -16,6 +16,7 @@ from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.faults import no_faults, no_throttling
 from local.aws.server import REGION
+from local.continued_runs import nothing_to_continue
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
@@ -132,16 +133,17 @@ class TwinPlace:
         """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.
 
         Raises:
-            CannotContinue: Also if the folder of its checkpoints is gone.
+            CannotContinue: Also if there is no checkpoint of it.
         """
         earlier = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home))
         spec = earlier.spec_continuing(run_id, changes)
         runs = self._options.home / "volumes" / RUNS
         own_cluster = self._options.kubeconfig is None  # another one has other storage, which its pods alone see
-        if own_cluster and not any(_has_files(runs / each) for each in spec.resume_from):
+        reason = nothing_to_continue(spec, runs=runs, repository=REPOSITORY) if own_cluster else None
+        if reason is not None:
             raise CannotContinue(
-                f"The folder of the run {spec.resume_from[0]} is gone, and its checkpoints with it: {runs} has none. "
-                "If the run had another home, name that with --home."
+                f"The run {spec.resume_from[0]} cannot be continued: {reason} Its files would be in {runs}; if the run "
+                "had another home, name that with --home, otherwise start its spec anew with `trainflow run`."
             )
         started = earlier.started(spec.resume_from[0])
         same_root = started.image_root if started and self._options.image_root is None else None
@@ -303,8 +305,3 @@ def _removed_unless_done(folder: Path) -> Iterator[None]:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _has_files(folder: Path) -> bool:
-    """Whether there is anything in a folder: a pod that mounts the folder of a run makes it."""
-    return folder.is_dir() and any(folder.iterdir())

@@ -139,7 +139,7 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
         "resume", first, "--local", "--set", "compute.num_node=2"
     )
     shutil.rmtree(checkpoints)
-    assert f"The folder of the run {first} is gone" in command.refused("resume", first, "--local")
+    assert f"the folder of {first} is gone" in command.refused("resume", first, "--local")
 
 
 @pytest.mark.slow
