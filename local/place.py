@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from local import preflight
@@ -26,6 +25,7 @@ from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
 from trainflow.client.observe.utilization import Utilization
+from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
@@ -122,7 +122,7 @@ class TwinPlace:
         self._check(spec, image_root)
         if self._twin is not None:
             return TwinRuns(self._twin).plan(spec, code=code)
-        with TemporaryDirectory(prefix="trainflow-plan-") as folder:
+        with OwnedFolder("trainflow-plan-") as folder:
             twin = self._started_twin(spec, image_root, folder=Path(folder))
             try:
                 return TwinRuns(twin).plan(spec, code=code)

@@ -196,16 +196,15 @@ def ui(
     They are this machine's, or with --place those of a deployment, read with your own credentials. The page is served
     to this machine alone, until Ctrl-C. Its address holds a token: who has it sees the runs.
     """
-    import tempfile
-
     from rich.console import Console
 
     from trainflow.cli.operate.place import open_deployment_named, open_reader
     from trainflow.cli.page import serve
     from trainflow.client.background import resume_in_background
+    from trainflow.client.owned_folder import OwnedFolder
     from trainflow.page.library import RunLibrary
 
-    with tempfile.TemporaryDirectory(prefix="trainflow-page-") as nothing:
+    with OwnedFolder("trainflow-page-") as nothing:
         try:
             if place is None:
                 here = open_reader(local=True, place=None, out=out, home=home)

@@ -315,7 +315,7 @@ class LocalRuns:
 
     def _log_file(self, folder: Path, request: LogRequest) -> Path:
         logs = self._logs(folder)
-        wanted = request.pod or _pod_of_rank(_record(folder), request.rank)
+        wanted = request.pod or _pod_of_rank(folder, request.rank)
         if wanted not in logs:
             asked = f"pod '{request.pod}'" if request.pod else f"training pod of rank {request.rank}"
             raise LogNotFound(
@@ -324,9 +324,17 @@ class LocalRuns:
         return logs[wanted]
 
 
-def _pod_of_rank(record: RunRecord | None, rank: int) -> str:
-    """Name of a pod of the training's last attempt, whose pods are in the record by attempt and index."""
-    job = record.jobs.get("training") if record else None
+def _pod_of_rank(folder: Path, rank: int) -> str | None:
+    """Name of a pod of the training's last attempt; None if it is not known."""
+    from trainflow.client.log_index import pod_of_rank
+
+    record = _record(folder)
+    return pod_of_rank(folder / LOGS, rank) if record is None else _recorded_pod(record, rank)
+
+
+def _recorded_pod(record: RunRecord, rank: int) -> str:
+    """The same from a record, which has the pods by attempt and index."""
+    job = record.jobs.get("training")
     names = [pod.name for pod in job.pods] if job else []
     first = names.index(job.rank0) if job and job.rank0 in names else len(names)
     return "".join(names[first + rank : first + rank + 1])

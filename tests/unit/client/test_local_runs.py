@@ -19,12 +19,14 @@ from tests.fakes.runs import SPEC
 from trainflow.client.details import details_of_record
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.client.log_index import add_log
 from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
 from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.pods import PodView
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -190,6 +192,35 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert (found.status, found.error.name if found.error else None) == (RunStatus.ABORTED, "Aborted")
     with pytest.raises(RunNotFound, match="The twin ended before the run did"):
         local.report("a-1")
+
+
+@pytest.mark.parametrize(
+    ("begun", "rank", "log"),
+    [
+        ([("stage", 1, 0), ("training", 1, 0), ("training", 1, 1)], 0, "training-1-0"),
+        ([("stage", 1, 0), ("training", 1, 1), ("training", 1, 0)], 1, "training-1-1"),
+        ([("training", 1, 0), ("training", 1, 1), ("training", 2, 0), ("publish", 1, 0)], 0, "training-2-0"),
+        ([("training", 1, 0), ("training", 1, 1), ("training", 2, 0)], 1, None),
+        ([("preflight", 1, 0), ("stage", 1, 0)], 0, "stage-1-0"),
+        ([], 0, None),
+    ],
+)
+def test_the_log_of_a_rank_is_found_without_a_record(
+    local: LocalRuns, tmp_path: Path, begun: list[tuple[str, int, int]], rank: int, log: str | None
+) -> None:
+    logs = tmp_path / "out" / "a-1" / "logs"
+    logs.mkdir(parents=True)
+    for stage, attempt, index in begun:
+        pod = PodView(name=f"a-1-{stage}-{attempt}-{index}-x7", uid="u", stage=stage, attempt=attempt, index=index)
+        add_log(logs, pod)
+        (logs / f"{pod.name}.log").write_text(f"{stage}-{attempt}-{index}\n")
+    with (logs / "pods.jsonl").open("a") as index_file:
+        index_file.write('{"pod": "a-1-tr')
+    if log is None:
+        with pytest.raises(LogNotFound, match=f"no log of a training pod of rank {rank}; --pod names one of: "):
+            local.log("a-1", LogRequest(rank=rank))
+    else:
+        assert list(local.log("a-1", LogRequest(rank=rank))) == [log]
 
 
 def test_the_access_key_is_not_in_the_runs_folder_which_programs_may_see(tmp_path: Path) -> None:

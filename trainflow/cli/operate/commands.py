@@ -373,7 +373,8 @@ def tensorboard(
     """
     import shutil
     import subprocess
-    import tempfile
+
+    from trainflow.client.owned_folder import OwnedFolder
 
     program = shutil.which("tensorboard") or shutil.which("tensorboard", path=str(Path(sys.executable).parent))
     if program is None:
@@ -381,7 +382,7 @@ def tensorboard(
     from trainflow.cli.operate.copies import copied
 
     reader = open_reader(local=local, place=place, out=out, home=home)
-    with tempfile.TemporaryDirectory(prefix="trainflow-events-") as folder, _until_interrupted():
+    with OwnedFolder("trainflow-events-") as folder, _until_interrupted():
         fetched = 0
         for run in runs:
             run_id = reader.describe(run).run_id
