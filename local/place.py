@@ -116,6 +116,14 @@ class TwinPlace:
         """
         return self._begin(spec, self._image_root(spec), code=code, run_id=run_id)
 
+    def require_startable(self, spec: RunSpec) -> None:
+        """See `Place`."""
+        self._require_startable(spec, self._image_root(spec))
+
+    def _require_startable(self, spec: RunSpec, image_root: Path) -> None:
+        self._check(spec, image_root)
+        preflight.require_nodes(spec, SlurmSettings())
+
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
         """See `Place`. A twin that has no run is started for the answer; data sets and programs are those of `run`."""
         image_root = self._image_root(spec)
@@ -152,7 +160,7 @@ class TwinPlace:
     def _begin(
         self, spec: RunSpec, image_root: Path, *, code: PackedCode | None = None, run_id: str | None = None
     ) -> str:
-        self._check(spec, image_root)
+        self._require_startable(spec, image_root)
         if self._faults is None and self._options.faults is not None:
             self._faults = self._planned_faults(self._options.faults)
         if code is not None:

@@ -6,10 +6,14 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryFile
 
+from local.aws.deployment import MAX_NODES
 from local.slurm import packages
+from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmMissing
 from trainflow.client.private_folder import make_private
 from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
+from trainflow.models.gang_fit import require_fit, require_partition_fit
+from trainflow.models.instances import nodegroup_name
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.workload import Workload
 
@@ -91,6 +95,22 @@ def require_backend(spec: RunSpec) -> None:
             packages.require()
         except SlurmMissing as missing:
             raise MachineUnfit(f"compute.backend: {missing}") from None
+
+
+def require_nodes(spec: RunSpec, slurm: SlurmSettings) -> None:
+    """The twin's node groups, or its partitions of Slurm, have to have room for the gang.
+
+    Raises:
+        GangTooLarge: If they never have.
+    """
+    if not spec.compute.backend_description.needs_slurm:
+        require_fit(spec, nodegroup=nodegroup_name(spec.compute.instance_type), maximum=MAX_NODES)
+        return
+    default, *_ = slurm.partitions
+    queue = spec.compute.queue or default.name
+    for partition in slurm.partitions:
+        if partition.name == queue:
+            require_partition_fit(spec, partition=queue, maximum=partition.num_nodes or slurm.num_nodes)
 
 
 def require_folders(*, out: Path, home: Path) -> None:

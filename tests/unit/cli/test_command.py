@@ -243,3 +243,53 @@ def test_the_image_is_the_given_folder_or_the_specs_or_the_repository(tmp_path: 
     assert image_root(mine, spec_folder=tmp_path) == tmp_path
     assert image_root(ours, spec_folder=tmp_path) == image_root(mine) == REPOSITORY
     assert image_root(ours, spec_folder=tmp_path, image_root=tmp_path) == tmp_path
+
+
+SLURM = {"backend": "slurm", "instance_type": "c7i.xlarge", "num_nodes": 3, "processes_per_node": 1, "queue": "short"}
+
+
+@pytest.mark.parametrize(
+    ("compute", "sentence"),
+    [
+        (
+            {"instance_type": "c7i.xlarge", "num_nodes": 17, "processes_per_node": 1},
+            "compute.num_nodes is 17, but the node group 'trainflow-c7i-xlarge' may have at most 16 nodes.",
+        ),
+        pytest.param(
+            SLURM,
+            "compute.num_nodes is 3, but a job in the partition 'short' may have at most 2 nodes; ask for fewer, or "
+            "name another partition as compute.queue.",
+            marks=pytest.mark.slurm,
+        ),
+    ],
+    ids=["node group", "partition"],
+)
+@pytest.mark.parametrize("command", [("run",), ("grid", "--over", "limits.max_restarts=1,2")])
+def test_a_gang_that_never_fits_is_refused_before_the_twin_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compute: dict[str, Any],
+    sentence: str,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    workload = {"script": "train.py"} if "backend" in compute else {"script": "train.py", "image": "i"}
+    Path("spec.yaml").write_text(yaml.safe_dump(spec_with(workload=workload, compute=compute, dataset=None)))
+    name, *options = command
+    answer = invoke(name, "spec.yaml", *options, "--local")
+    assert (answer.exit_code, answer.stderr) == (2, f"trainflow: {sentence}\n")
+    assert list(Path("out").iterdir()) == []
+
+
+def test_no_run_of_a_grid_starts_if_one_of_them_never_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    compute = {"instance_type": "c7i.xlarge", "num_nodes": 1, "processes_per_node": 1}
+    workload = {"script": "train.py", "image": "i"}
+    Path("spec.yaml").write_text(yaml.safe_dump(spec_with(workload=workload, compute=compute, dataset=None)))
+    answer = invoke("grid", "spec.yaml", "--over", "compute.num_nodes=1,17", "--local")
+    assert answer.exit_code == 2
+    assert "compute.num_nodes is 17, but the node group" in answer.stderr
+    assert "Started" not in answer.stdout
+    assert list(Path("out").iterdir()) == []
