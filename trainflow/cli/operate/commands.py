@@ -253,9 +253,9 @@ def compare(
     """Compare runs and the specs that they began with.
 
     Shows how they ended, their figures, and the fields in which their specs differ; of runs that differ in the number
-    of their nodes alone, how the throughput grows with it.
+    of their nodes alone, how the throughput grows with it. Two runs are columns; more are a line each.
     """
-    from trainflow.cli.operate.shown import table
+    from trainflow.cli.operate.compared import comparison_text, terminal_width
     from trainflow.client.details import details_of_record
     from trainflow.record.comparison import differing_fields, measured, scaling
     from trainflow.report.comparison import facts, fields
@@ -272,8 +272,8 @@ def compare(
         print_json(document)
         return
     rows = [*facts(records, now=datetime.now(UTC)), *fields(records)]
-    shown = [(name, *(_short(value) for value in values)) for name, values in rows]
-    typer.echo(table(("", *(record.run_id for record in records)), shown))
+    shown = [(name, [_short(value) for value in values]) for name, values in rows]
+    typer.echo(comparison_text([record.run_id for record in records], shown, terminal_width()))
 
 
 def _expanded(reader: RunReader, name: str) -> list[str]:
