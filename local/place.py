@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 from local import preflight
@@ -16,6 +15,7 @@ from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.faults import no_faults, no_throttling
 from local.aws.server import REGION
+from local.continued_runs import nothing_to_continue
 from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
@@ -25,6 +25,7 @@ from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
 from trainflow.client.observe.utilization import Utilization
+from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
@@ -115,13 +116,21 @@ class TwinPlace:
         """
         return self._begin(spec, self._image_root(spec), code=code, run_id=run_id)
 
+    def require_startable(self, spec: RunSpec) -> None:
+        """See `Place`."""
+        self._require_startable(spec, self._image_root(spec))
+
+    def _require_startable(self, spec: RunSpec, image_root: Path) -> None:
+        self._check(spec, image_root)
+        preflight.require_nodes(spec, SlurmSettings())
+
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
         """See `Place`. A twin that has no run is started for the answer; data sets and programs are those of `run`."""
         image_root = self._image_root(spec)
         self._check(spec, image_root)
         if self._twin is not None:
             return TwinRuns(self._twin).plan(spec, code=code)
-        with TemporaryDirectory(prefix="trainflow-plan-") as folder:
+        with OwnedFolder("trainflow-plan-") as folder:
             twin = self._started_twin(spec, image_root, folder=Path(folder))
             try:
                 return TwinRuns(twin).plan(spec, code=code)
@@ -132,15 +141,17 @@ class TwinPlace:
         """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.
 
         Raises:
-            CannotContinue: Also if the folder of its checkpoints is gone.
+            CannotContinue: Also if there is no checkpoint of it.
         """
         earlier = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home))
         spec = earlier.spec_continuing(run_id, changes)
         runs = self._options.home / "volumes" / RUNS
         own_cluster = self._options.kubeconfig is None  # another one has other storage, which its pods alone see
-        if own_cluster and not any(_has_files(runs / each) for each in spec.resume_from):
+        reason = nothing_to_continue(spec, runs=runs, repository=REPOSITORY) if own_cluster else None
+        if reason is not None:
             raise CannotContinue(
-                f"The folder of the run {spec.resume_from[0]} is gone, and its checkpoints with it: {runs} has none."
+                f"The run {spec.resume_from[0]} cannot be continued: {reason} Its files would be in {runs}; if the run "
+                "had another home, name that with --home, otherwise start its spec anew with `trainflow run`."
             )
         started = earlier.started(spec.resume_from[0])
         same_root = started.image_root if started and self._options.image_root is None else None
@@ -149,7 +160,7 @@ class TwinPlace:
     def _begin(
         self, spec: RunSpec, image_root: Path, *, code: PackedCode | None = None, run_id: str | None = None
     ) -> str:
-        self._check(spec, image_root)
+        self._require_startable(spec, image_root)
         if self._faults is None and self._options.faults is not None:
             self._faults = self._planned_faults(self._options.faults)
         if code is not None:
@@ -223,10 +234,14 @@ class TwinPlace:
         if not image_root.is_dir():
             raise PlaceUnavailable(f"--image-root {image_root}: there is no such folder.")
         preflight.require_backend(spec)
-        if spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET:
+        preflight.require_shared_memory()
+        makes_dataset = spec.dataset is not None and spec.dataset.bucket == folder_buckets.DEMO_BUCKET
+        if not makes_dataset:
+            preflight.require_dataset(spec, self._options.home / "s3")
+        preflight.require_folders(out=self._options.out, home=self._options.home)
+        if makes_dataset:
             self._make_demo_data()
-        preflight.require_dataset(spec, self._options.home / "s3")
-        preflight.require_machine(self._options.out)
+            preflight.require_dataset(spec, self._options.home / "s3")
 
     def _make_demo_data(self) -> None:
         home = self._options.home
@@ -298,8 +313,3 @@ def _removed_unless_done(folder: Path) -> Iterator[None]:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _has_files(folder: Path) -> bool:
-    """Whether there is anything in a folder: a pod that mounts the folder of a run makes it."""
-    return folder.is_dir() and any(folder.iterdir())

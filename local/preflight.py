@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
+from local.aws.deployment import MAX_NODES
 from local.slurm import packages
+from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmMissing
 from trainflow.client.private_folder import make_private
 from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
+from trainflow.models.gang_fit import require_fit, require_partition_fit
+from trainflow.models.instances import nodegroup_name
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.workload import Workload
 
@@ -92,18 +97,46 @@ def require_backend(spec: RunSpec) -> None:
             raise MachineUnfit(f"compute.backend: {missing}") from None
 
 
-def require_machine(out: Path, *, shared_memory: Path = Path("/dev/shm")) -> None:  # noqa: S108  (where Linux has it)
-    """Processes share memory, and the record has to be written somewhere.
+def require_nodes(spec: RunSpec, slurm: SlurmSettings) -> None:
+    """The twin's node groups, or its partitions of Slurm, have to have room for the gang.
+
+    Raises:
+        GangTooLarge: If they never have.
+    """
+    if not spec.compute.backend_description.needs_slurm:
+        require_fit(spec, nodegroup=nodegroup_name(spec.compute.instance_type), maximum=MAX_NODES)
+        return
+    default, *_ = slurm.partitions
+    queue = spec.compute.queue or default.name
+    for partition in slurm.partitions:
+        if partition.name == queue:
+            require_partition_fit(spec, partition=queue, maximum=partition.num_nodes or slurm.num_nodes)
+
+
+def require_folders(*, out: Path, home: Path) -> None:
+    """The runs' folder and the twin's home have to be folders in which files can be made.
+
+    Raises:
+        MachineUnfit: Naming the option, the folder and what to do.
+    """
+    for option, folder, inside in (("--out", out, ()), ("--home", home, ("s3", "volumes"))):
+        for each in (folder, *(folder / name for name in inside)):
+            try:
+                make_private(each)
+                with TemporaryFile(dir=each):
+                    pass
+            except OSError as error:
+                raise MachineUnfit(
+                    f"{option} {folder}: {each} cannot be written to ({error.strerror}); name another folder with "
+                    f"{option}."
+                ) from None
+
+
+def require_shared_memory(shared_memory: Path = Path("/dev/shm")) -> None:  # noqa: S108  (where Linux has it)
+    """Processes of a training share memory.
 
     Raises:
         MachineUnfit: Naming the folder and what to do.
     """
     if sys.platform == "linux" and not shared_memory.is_dir():
         raise MachineUnfit(f"{shared_memory} is missing: training processes share memory there; mount a tmpfs on it.")
-    try:
-        make_private(out)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise MachineUnfit(f"{out}: cannot be written to ({error.strerror}); name another folder with --out.") from None

@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from trainflow.client.owned_folder import OwnedFolder
+
 LONGEST_BASE = 22
 """Length in characters. Up to 81 characters may follow before a socket:
 `/trainflow-12345678/pods/volumes/123456789012/tmp` for a pod's
@@ -28,8 +30,10 @@ class NoRuntimeFolder(OSError):
     """No folder on this machine has a path that is short and plain enough; the message says what to set."""
 
 
-def create(prefix: str) -> tempfile.TemporaryDirectory[str]:
+def create(prefix: str) -> OwnedFolder:
     """A temporary folder with a short path of plain characters: below TMPDIR if that has one, otherwise below /tmp.
+
+    Those that killed twins have left beside it are removed.
 
     Raises:
         NoRuntimeFolder: If there is no such folder that can be written to.
@@ -38,7 +42,7 @@ def create(prefix: str) -> tempfile.TemporaryDirectory[str]:
     if len(base) > LONGEST_BASE or not is_plain(base):
         base = SHORT_BASE
     try:
-        return tempfile.TemporaryDirectory(prefix=prefix, dir=base)
+        return OwnedFolder(prefix, dir=base)
     except OSError as error:
         raise NoRuntimeFolder(
             f"{base}: no folder can be made there ({error.strerror}); set TMPDIR to a folder that can be written to, "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 
-from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout, GangTooLarge
+from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
 from trainflow.models.run import Run
 from trainflow.models.run_spec import Compute, RunSpec
 from trainflow.models.training_nodes import Claim, FailedLaunch, Node, Nodegroup, ScalingGroup
@@ -73,19 +73,6 @@ def available(
     earlier = list(takewhile(lambda claim: claim.run_id != run_id, waiting)) if run_id not in granted else []
     left = nodes_ready - sum(held.values()) - sum(claim.num_nodes for claim in earlier)
     return max(left, 0), held
-
-
-def require_fit(spec: RunSpec, nodegroup: Nodegroup) -> None:
-    """Require that the node group can grow to the gang's size: otherwise waiting would be in vain.
-
-    Raises:
-        GangTooLarge: If the node group may never have as many nodes.
-    """
-    if spec.compute.num_nodes > nodegroup.maximum:
-        raise GangTooLarge(
-            f"compute.num_nodes is {spec.compute.num_nodes}, but the node group '{nodegroup.name}' may have at most "
-            f"{nodegroup.maximum} nodes."
-        )
 
 
 REPLACED_WITHIN = timedelta(minutes=45)

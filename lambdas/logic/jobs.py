@@ -267,7 +267,7 @@ def _words(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None)
     match ref.stage:
         case Stage.PREFLIGHT:
             gang = {"world_size": spec.compute.world_size, "processes_per_node": spec.compute.processes_per_node}
-            continued = _checkpoints_of(spec) if spec.resume_from else ()
+            continued = spec.checkpoint_words if spec.resume_from else ()
             flags = (*_named_program(workload), *option_words(gang), *continued)
             words = _filled(run, workload.words)
             return (*_in_workspace(run), *_helper(run, "probe"), *flags, "--", *words)
@@ -278,7 +278,7 @@ def _words(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse | None)
             return ("python", "-m", "trainer.stage", *source)
         case Stage.PUBLISH:
             source = ("--source", run_folder(run.run_id), "--url", artifacts_url)
-            return ("python", "-m", "trainer.publish", *source, *_checkpoints_of(spec))
+            return ("python", "-m", "trainer.publish", *source, *spec.checkpoint_words)
         case Stage.PRECOMPILE:
             again = ("--retry_failed",) if ref.attempt > 1 else ()
             program = _filled(run, _of_few_steps(run))
@@ -306,19 +306,6 @@ def _with_relay(run: Run) -> tuple[str, ...]:
     files = {} if progress == "none" else {name: value for name, value in progress if value is not None}
     flags = (f"--{name}={value}" for name, value in files.items())
     return (*_helper(run, "relay_progress"), *flags, "--")
-
-
-def _checkpoints_of(spec: RunSpec) -> tuple[str, ...]:
-    """Flags that tell a program which files are checkpoints: the spec's pattern, or nothing for our own format.
-
-    An empty pattern stands for a program whose checkpoints are not known.
-    """
-    if spec.workload.is_ours:
-        return ()
-    if spec.checkpoint is None:
-        return ("--checkpoints", "")
-    marker = ("--marker", spec.checkpoint.marker) if spec.checkpoint.marker else ()
-    return ("--checkpoints", spec.checkpoint.path, *marker)
 
 
 def _with_checkpoint(run: Run, ref: JobRef) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +23,7 @@ from local.slurm.configuration import ADDRESS, SlurmSettings, slurm_conf
 from local.slurm.daemon import Daemon, start_all
 from local.slurm.errors import SlurmError
 from local.slurm.ports import free_ports
+from trainflow.client.owned_folder import OwnedFolder
 
 START_SECONDS = 30.0
 """Time limit for the daemons to find each other; on an idle machine they need one second."""
@@ -55,7 +55,7 @@ class SlurmCluster:
         self.user = pwd.getpwuid(os.geteuid()).pw_name
         self.jwt_key = secrets.token_bytes(32)
         """HS256 key of the tokens that slurmrestd takes."""
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._temporary: OwnedFolder | None = None
         self._munge: Daemon | None = None
         self._controller: Daemon | None = None
         self._rest: Daemon | None = None

@@ -237,7 +237,37 @@ def test_the_server_ending_is_said_and_not_hidden(browser: Browser, tmp_path: Pa
         page.goto(server.url_of(f"/runs/{RUN.run_id}"))
         expect(page.locator(".state-current").first).to_be_visible()
     page.get_by_role("button", name="All steps").click()
-    expect(page.locator("#connection")).to_contain_text("with it the command that showed this page")
+    expect(page.locator("#connection")).to_contain_text("the command that showed this page has ended")
+    expect(page.locator("#no-curves")).to_have_text("No step has been logged yet.")
+    context.close()
+
+
+@pytest.mark.parametrize("path", ["/", f"/runs/{RUN.run_id}", f"/compare?run={RUN.run_id}&run={FAILED.run_id}"])
+def test_an_open_page_goes_on_after_a_restart_once_the_new_address_was_opened(
+    browser: Browser, tmp_path: Path, path: str
+) -> None:
+    from playwright.sync_api import expect
+
+    write_record(FAILED.record(), tmp_path / FAILED.run_id / "run.json")
+    place = ReplayedPlace([RUN], polls=10_000, folder=tmp_path)
+    context = browser.new_context(viewport=WIDE)
+    page = context.new_page()
+    with RunLibrary(folder=tmp_path, place=place) as library, PageServer(library) as first:
+        page.goto(first.url)
+        page.goto(first.url.partition("/?")[0] + path)
+        expect(page.locator("h1").first).to_be_visible()
+    place = ReplayedPlace([RUN], polls=10_000, folder=tmp_path)
+    with RunLibrary(folder=tmp_path, place=place) as library, PageServer(library, port=first.port) as second:
+        if path.startswith("/compare"):
+            page.get_by_role("button", name="All steps").click()
+        expect(page.locator("#connection")).to_contain_text("Trainflow was started again")
+        assert not [cookie for cookie in context.cookies() if cookie.get("value") in second.url], "it is another token"
+        other = context.new_page()
+        other.goto(second.url)
+        with page.expect_event("load"):
+            pass
+        expect(page.locator("#connection")).to_be_hidden()
+        assert page.url.endswith(path)
     context.close()
 
 

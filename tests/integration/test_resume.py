@@ -19,6 +19,7 @@ from local.twin import Twin
 from tests.integration.commands import Commands, until
 from trainflow.client.background import NotStarted, resume_in_background
 from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.client.twin_address import FILE_NAME
 from trainflow.page.library import RunLibrary
 
 PROGRAM = """
@@ -109,7 +110,10 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
     checkpoints = tmp_path / ".trainflow" / "volumes" / "runs" / first
     until(lambda: list(checkpoints.glob("state-10.json")))
     assert "is still running; stop it first" in command.refused("resume", first, "--local")
+    address = json.loads((tmp_path / "out" / first / FILE_NAME).read_text())
     kill_the_twin_of(tmp_path)
+    assert '{"step": 10,' in command("logs", first, "--local")
+    assert Path(address["credentials"]).parent.is_dir()
     assert json.loads(command("status", first, "--local", "--json", status=1))["status"] == "ABORTED"
     (tmp_path / "count.py").unlink()  # the code is what the first run was started with
     left = sorted(path.name for path in checkpoints.glob("state-*.json"))
@@ -119,6 +123,7 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
 
     said = command("resume", first, "--local", "--no-page", "--time-scale", "60", *of_twin, *QUICKLY)
 
+    assert not Path(address["credentials"]).parent.exists(), "the next twin removes what the killed one has left"
     assert NOT_PROVEN in said
     assert SHARED_NETWORK.format(reason="the pods have no walls") in said
     assert "Injected: call 1 of SubmitTraining fails with Runtime.ExitError" in said
@@ -139,7 +144,7 @@ def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: P
         "resume", first, "--local", "--set", "compute.num_node=2"
     )
     shutil.rmtree(checkpoints)
-    assert f"The folder of the run {first} is gone" in command.refused("resume", first, "--local")
+    assert f"the folder of {first} is gone" in command.refused("resume", first, "--local")
 
 
 @pytest.mark.slow

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
-from trainflow.cli.spec_schema import SCHEMA_FILE
+from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
 from trainflow.client.programs import (
     DATA_FLAGS,
     RESUME_FLAGS,
@@ -91,18 +93,33 @@ def spec_text(answers: Answers, program: Program, *, folder: Path) -> str:
 
 
 def write_spec(path: Path, text: str) -> None:
-    """Write a new file.
+    """Write a new file, and the schema that it names beside it. Where one of them cannot be written, the spec is not
+    there.
 
     Raises:
-        InvalidRunSpec: If it exists or cannot be written.
+        InvalidRunSpec: If the file exists, or cannot be written.
     """
     try:
-        with path.open("x", encoding="utf-8") as file:
+        with _new_file(path) as file:
             file.write(text)
+            file.flush()
+            write_schema(path.parent)
     except FileExistsError:
         raise InvalidRunSpec(f"{path} is there already; name another file with --out, or remove it.") from None
     except OSError as error:
         raise InvalidRunSpec(f"{path} cannot be written ({error.strerror}); name another file with --out.") from None
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[str]]:
+    """A file that was not there, to write to; it is removed if the block does not come to its end."""
+    file = path.open("x", encoding="utf-8")
+    try:
+        with file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _lines(answers: Answers, program: Program, *, script: str) -> list[str]:

@@ -196,16 +196,15 @@ def ui(
     They are this machine's, or with --place those of a deployment, read with your own credentials. The page is served
     to this machine alone, until Ctrl-C. Its address holds a token: who has it sees the runs.
     """
-    import tempfile
-
     from rich.console import Console
 
     from trainflow.cli.operate.place import open_deployment_named, open_reader
     from trainflow.cli.page import serve
     from trainflow.client.background import resume_in_background
+    from trainflow.client.owned_folder import OwnedFolder
     from trainflow.page.library import RunLibrary
 
-    with tempfile.TemporaryDirectory(prefix="trainflow-page-") as nothing:
+    with OwnedFolder("trainflow-page-") as nothing:
         try:
             if place is None:
                 here = open_reader(local=True, place=None, out=out, home=home)
@@ -313,7 +312,7 @@ def init(
     """
     leave_plugins()
     from trainflow.cli.init import Answers, name_for, program_in, spec_text, write_spec
-    from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
+    from trainflow.cli.spec_schema import SCHEMA_FILE
 
     if script is None and not sys.stdin.isatty():
         refuse("Name the script: `trainflow init --from train.py`; there is no terminal to ask on.")
@@ -332,7 +331,6 @@ def init(
             script=script, name=name, instance_type=instance_type, num_nodes=nodes, processes_per_node=processes
         )
         write_spec(out, spec_text(answers, program, folder=out.parent))
-        write_schema(out.parent)
     except TrainflowError as error:
         refuse(str(error))
     print(f"Wrote {out}, and {SCHEMA_FILE}, from which editors complete and check it.")

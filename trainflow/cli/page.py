@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
+from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, Runs
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
@@ -41,7 +41,7 @@ def page_beside(
     """
     with ExitStack() as opened:
         if folder is None:
-            folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-page-")))
+            folder = Path(opened.enter_context(OwnedFolder("trainflow-page-")))
         library = opened.enter_context(RunLibrary(folder=folder, place=place, name=name))
         try:
             server = PageServer(library)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainflow.cli.schemas import schema_text
+from trainflow.client.whole_files import write_text
 from trainflow.errors import InvalidRunSpec
 
 SCHEMA_FILE = "trainflow.schema.json"
@@ -20,6 +21,6 @@ def write_schema(folder: Path) -> None:
     """
     path = folder / SCHEMA_FILE
     try:
-        path.write_text(schema_text(), encoding="utf-8")
+        write_text(path, schema_text())
     except OSError as error:
         raise InvalidRunSpec(f"{path} cannot be written ({error.strerror}); name another folder with --out.") from None

@@ -14,7 +14,6 @@ import io
 import os
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from trainflow.client.owned_folder import OwnedFolder
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.code import git_commit, packed_key, packed_sha256
 from trainflow.models.run_spec import RunSpec
@@ -112,10 +112,11 @@ def _folder_of(code: str, *, beside: Path) -> Iterator[Path]:
             raise InvalidRunSpec(f"workload.code: there is no folder '{code}' beside the spec, in {beside.resolve()}.")
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="trainflow-code-") as temporary:
-        _git("clone", "--quiet", "--no-checkout", commit.url, temporary, code=code)
-        _git("-C", temporary, "checkout", "--quiet", "--detach", commit.commit, code=code)
-        yield Path(temporary)
+    with OwnedFolder("trainflow-code-") as temporary:
+        clone = Path(temporary) / "clone"
+        _git("clone", "--quiet", "--no-checkout", commit.url, str(clone), code=code)
+        _git("-C", str(clone), "checkout", "--quiet", "--detach", commit.commit, code=code)
+        yield clone
 
 
 def _git(*arguments: str, code: str) -> None:

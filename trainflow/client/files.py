@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainflow.client.private_folder import make_private
+from trainflow.client.whole_files import write_text
 from trainflow.models.run_record import RunRecord
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.steps import KeptSteps
@@ -49,21 +48,3 @@ def write_report(record: RunRecord, steps: Sequence[StepMetrics], path: Path) ->
     """
     logs = [log.name for log in sorted((path.parent / "logs").glob("*.log"))]
     return write_text(path, render_report(record, steps, logs=logs))
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Writes the text beside the target, then renames it into place.
-
-    Raises:
-        OSError: With the path, if the file cannot be written.
-    """
-    make_private(path.parent)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(path)
-    except OSError as error:  # that of a full disk names no file
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return path

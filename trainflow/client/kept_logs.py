@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.client.artifacts import artifacts_below, first_bytes
-from trainflow.client.files import write_text
 from trainflow.client.observe.logs import time_of
 from trainflow.client.refusals import told
 from trainflow.client.stored_logs import StoredPod
+from trainflow.client.whole_files import write_text
 
 MAX_BYTES = 16 * 1024 * 1024
 """Most bytes of a log that are read: twice a thousand lines of the longest kind that the workflow keeps."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
 from trainflow.client.twin_address import TwinAddress, is_starting, read_address, read_start_time
+from trainflow.client.whole_files import replaced
 from trainflow.errors import TrainflowError
 from trainflow.models.run_status import RunStatus
 
@@ -205,6 +206,10 @@ class LocalRuns:
         folder = self._folder(run_id)
         if (live := self._live(folder)) is not None:
             return live.artifacts(folder.name)
+        if not self._home.is_dir():
+            raise PlaceUnavailable(
+                f"--home {self._home}: there is no such folder; name the one with which the run was started."
+            )
         kept = self._published(folder.name)
         return [
             Artifact(
@@ -231,7 +236,8 @@ class LocalRuns:
                     return
             source = self._published(run_id) / artifact.name
         try:
-            shutil.copyfile(source, path)
+            with replaced(path) as unfinished:
+                shutil.copyfile(source, unfinished)
         except FileNotFoundError:
             raise PlaceUnavailable(f"{artifact.name} is not there any more; list the artifacts again.") from None
 
@@ -309,7 +315,7 @@ class LocalRuns:
 
     def _log_file(self, folder: Path, request: LogRequest) -> Path:
         logs = self._logs(folder)
-        wanted = request.pod or _pod_of_rank(_record(folder), request.rank)
+        wanted = request.pod or _pod_of_rank(folder, request.rank)
         if wanted not in logs:
             asked = f"pod '{request.pod}'" if request.pod else f"training pod of rank {request.rank}"
             raise LogNotFound(
@@ -318,9 +324,17 @@ class LocalRuns:
         return logs[wanted]
 
 
-def _pod_of_rank(record: RunRecord | None, rank: int) -> str:
-    """Name of a pod of the training's last attempt, whose pods are in the record by attempt and index."""
-    job = record.jobs.get("training") if record else None
+def _pod_of_rank(folder: Path, rank: int) -> str | None:
+    """Name of a pod of the training's last attempt; None if it is not known."""
+    from trainflow.client.log_index import pod_of_rank
+
+    record = _record(folder)
+    return pod_of_rank(folder / LOGS, rank) if record is None else _recorded_pod(record, rank)
+
+
+def _recorded_pod(record: RunRecord, rank: int) -> str:
+    """The same from a record, which has the pods by attempt and index."""
+    job = record.jobs.get("training")
     names = [pod.name for pod in job.pods] if job else []
     first = names.index(job.rank0) if job and job.rank0 in names else len(names)
     return "".join(names[first + rank : first + rank + 1])

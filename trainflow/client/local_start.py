@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainflow.client.files import write_text
+from trainflow.client.whole_files import write_text
 
 FILE_NAME = "start.json"
 

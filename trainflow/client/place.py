@@ -234,6 +234,13 @@ class Place(Runs, Protocol):
             TrainflowError: If it cannot run there; nothing was started then.
         """
 
+    def require_startable(self, spec: RunSpec) -> None:
+        """Check what is known of a spec before anything is started.
+
+        Raises:
+            TrainflowError: If `start` would refuse it.
+        """
+
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
         """The jobs that a run of the spec would submit, and what would keep it from starting. Creates nothing.
 

@@ -17,7 +17,7 @@ from trainflow.client.artifacts import Artifact, artifacts_below, first_bytes
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
-from trainflow.client.files import write_record, write_steps, write_text
+from trainflow.client.files import write_record, write_steps
 from trainflow.client.functions import invoke
 from trainflow.client.kept_logs import copy_logs, kept_lines
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
@@ -41,6 +41,7 @@ from trainflow.client.refusals import told
 from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
 from trainflow.client.sweeping import sweep
+from trainflow.client.whole_files import write_text
 from trainflow.errors import InvalidRunSpec, TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import CommandNotRun

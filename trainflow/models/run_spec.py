@@ -501,6 +501,19 @@ class RunSpec(Section):
             raise ValueError("workload has the placeholder {data_dir}, but there is no dataset; add it, or a path")
         return self
 
+    @property
+    def checkpoint_words(self) -> tuple[str, ...]:
+        """Flags of the trainer's tools that name the files of checkpoints; empty for our own format.
+
+        An empty pattern stands for a program whose checkpoints are not known.
+        """
+        if self.workload.is_ours:
+            return ()
+        if self.checkpoint is None:
+            return ("--checkpoints", "")
+        marker = ("--marker", self.checkpoint.marker) if self.checkpoint.marker else ()
+        return ("--checkpoints", self.checkpoint.path, *marker)
+
     def _kubernetes_alone(self) -> str | None:
         for field in ("secrets", "volumes"):
             if getattr(self.workload, field):

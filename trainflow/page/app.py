@@ -39,6 +39,7 @@ ASSETS = {
     "compare.js": "text/javascript",
     "plots.js": "text/javascript",
     "morph.js": "text/javascript",
+    "connection.js": "text/javascript",
 }
 """The page's own files and their types."""
 
@@ -122,9 +123,9 @@ class PageApp:
         page, closing = request.query_params.get("page", ""), self._is_closing()  # asked first: then that is all
         context = await self._run_context(request.path_params["run_id"])
         seen = frozenset(request.query_params.getlist("seen"))
-        is_over = not context["is_running"] or closing
+        is_over = not context["is_running"]
         answer = {**self._news(context, seen), "is_over": is_over, "milliseconds": round(POLL_SECONDS * 1000)}
-        self._polls.note(page, is_over=is_over)
+        self._polls.note(page, has_all=is_over or closing)
         return JSONResponse(answer)
 
     def has_told_all(self) -> bool:
@@ -261,9 +262,9 @@ class OpenPages:
         """Knows of none yet."""
         self._polled: dict[str, float] = {}
 
-    def note(self, page: str, *, is_over: bool) -> None:
-        """Remember a poll. A page that was told of the end polls no more."""
-        if is_over:
+    def note(self, page: str, *, has_all: bool) -> None:
+        """Remember a poll, unless the page was told all that this server has to tell."""
+        if has_all:
             self._polled.pop(page, None)
         else:
             self._polled[page] = time.monotonic()

@@ -7,7 +7,6 @@ have ended: CloudWatch Logs has them when the pods are gone.
 from __future__ import annotations
 
 import re
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from trainflow.background import Worker, described
+from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.pod_logs import LogRequest
 from trainflow.errors import TrainflowError
 
@@ -118,7 +118,7 @@ class FetchedLogs:
         """Fetches nothing yet."""
         self._place, self._run_id = place, run_id
         self._fetches: dict[str, _Fetch] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: OwnedFolder | None = None
         self._lock = threading.Lock()
 
     def open(self, name: str, *, follow: bool) -> OpenLog:
@@ -130,7 +130,7 @@ class FetchedLogs:
         """
         with self._lock:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="trainflow-logs-")
+                self._folder = OwnedFolder("trainflow-logs-")
             known = self._fetches.get(name)
             if known is None or (
                 known.has_failed and known.ended_at and time.monotonic() >= known.ended_at + RETRY_SECONDS

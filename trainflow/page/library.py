@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from trainflow.client.observe.snapshot import RunSnapshot
+from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
@@ -330,7 +330,7 @@ class RunLibrary:
         if self._place is None or not is_name(run_id):
             raise RunNotFound(f"There is no run '{run_id}' in {self._ended.folder}.")
         # The place's own observer may be writing the run's folder: this one writes to a folder of its own.
-        log_dir = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="trainflow-page-")))
+        log_dir = Path(self._open.enter_context(OwnedFolder("trainflow-page-")))
         if isinstance(self._place, KeepsRuns) and self._place.copy_ended(run_id, log_dir / run_id):
             copied = EndedRuns(log_dir)
             if (kept := copied.snapshot(run_id)) is not None:

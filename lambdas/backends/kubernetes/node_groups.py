@@ -14,12 +14,12 @@ from lambdas.logic.capacity import (
     count_ready,
     removable_nodes,
     replaceable_nodes,
-    require_fit,
     shortage_of,
     unclaimed_nodes,
     unusable_nodes,
     used_again,
 )
+from trainflow.models.gang_fit import require_fit
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
 from trainflow.models.training_nodes import Claim, Grants, Node, Nodegroup
@@ -67,7 +67,7 @@ def ensure_nodes(
     if not capacity.ready:
         nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
         # Before it grows: nodes of an impossible gang cost money too.
-        require_fit(run.spec, nodegroup)
+        require_fit(run.spec, nodegroup=nodegroup.name, maximum=nodegroup.maximum)
         replaced = {node.name for node in nodes if replaces_bad_nodes and node.replaced_by is not None}
         own = [node for node in nodes if node.name in mine and node.name not in replaced]
         again = used_again(

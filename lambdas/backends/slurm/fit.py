@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
+from trainflow.errors import GangTooLarge
+from trainflow.models.gang_fit import require_partition_fit
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.slurm import Partition
 
@@ -32,11 +34,10 @@ def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding
         )
         yield Problem(f"compute.queue {named}, which is not up and starts no jobs; `scontrol` opens it.")
     most = min(partition.num_nodes, partition.max_nodes_per_job or partition.num_nodes)
-    if compute.num_nodes > most:
-        yield Problem(
-            f"compute.num_nodes is {compute.num_nodes}, but a job in the partition '{partition.name}' may have at most "
-            f"{most} nodes; ask for fewer, or name another partition as compute.queue."
-        )
+    try:
+        require_partition_fit(spec, partition=partition.name, maximum=most)
+    except GangTooLarge as error:
+        yield Problem(str(error))
     minutes = math.ceil(spec.limits.max_duration_hours * 60)
     if partition.max_minutes is not None and minutes > partition.max_minutes:
         yield Problem(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lambdas.logic.capacity import require_fit
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.errors import GangTooLarge
+from trainflow.models.gang_fit import require_fit
 from trainflow.models.offerings import OFFERINGS
 from trainflow.models.preflight import AccountFacts, Quota, Unknown, Zone
 from trainflow.models.run_spec import Compute, RunSpec
@@ -25,7 +25,7 @@ def of_account(
         named: Field that names the instance type, with a verb.
     """
     try:
-        require_fit(spec, nodegroup)
+        require_fit(spec, nodegroup=nodegroup.name, maximum=nodegroup.maximum)
     except GangTooLarge as error:
         yield Problem(str(error))
     yield from _offering(spec.compute, facts, named)

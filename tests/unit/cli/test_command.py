@@ -221,17 +221,10 @@ def test_data_behind_https_is_not_checked(tmp_path: Path) -> None:
     preflight.require_dataset(spec, tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    occupied = tmp_path / "out"
-    occupied.write_text("a file")
-    with pytest.raises(preflight.MachineUnfit, match=r"out: cannot be written to .*; name another folder with --out"):
-        preflight.require_machine(occupied)
-
-
 @pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux has it")
 def test_missing_shared_memory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(preflight.MachineUnfit, match="is missing: training processes share memory there"):
-        preflight.require_machine(tmp_path, shared_memory=tmp_path / "shm")
+        preflight.require_shared_memory(tmp_path / "shm")
 
 
 def test_a_program_of_the_environment_is_not_searched_in_the_image(tmp_path: Path) -> None:
@@ -250,3 +243,53 @@ def test_the_image_is_the_given_folder_or_the_specs_or_the_repository(tmp_path: 
     assert image_root(mine, spec_folder=tmp_path) == tmp_path
     assert image_root(ours, spec_folder=tmp_path) == image_root(mine) == REPOSITORY
     assert image_root(ours, spec_folder=tmp_path, image_root=tmp_path) == tmp_path
+
+
+SLURM = {"backend": "slurm", "instance_type": "c7i.xlarge", "num_nodes": 3, "processes_per_node": 1, "queue": "short"}
+
+
+@pytest.mark.parametrize(
+    ("compute", "sentence"),
+    [
+        (
+            {"instance_type": "c7i.xlarge", "num_nodes": 17, "processes_per_node": 1},
+            "compute.num_nodes is 17, but the node group 'trainflow-c7i-xlarge' may have at most 16 nodes.",
+        ),
+        pytest.param(
+            SLURM,
+            "compute.num_nodes is 3, but a job in the partition 'short' may have at most 2 nodes; ask for fewer, or "
+            "name another partition as compute.queue.",
+            marks=pytest.mark.slurm,
+        ),
+    ],
+    ids=["node group", "partition"],
+)
+@pytest.mark.parametrize("command", [("run",), ("grid", "--over", "limits.max_restarts=1,2")])
+def test_a_gang_that_never_fits_is_refused_before_the_twin_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compute: dict[str, Any],
+    sentence: str,
+    command: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    workload = {"script": "train.py"} if "backend" in compute else {"script": "train.py", "image": "i"}
+    Path("spec.yaml").write_text(yaml.safe_dump(spec_with(workload=workload, compute=compute, dataset=None)))
+    name, *options = command
+    answer = invoke(name, "spec.yaml", *options, "--local")
+    assert (answer.exit_code, answer.stderr) == (2, f"trainflow: {sentence}\n")
+    assert list(Path("out").iterdir()) == []
+
+
+def test_no_run_of_a_grid_starts_if_one_of_them_never_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    compute = {"instance_type": "c7i.xlarge", "num_nodes": 1, "processes_per_node": 1}
+    workload = {"script": "train.py", "image": "i"}
+    Path("spec.yaml").write_text(yaml.safe_dump(spec_with(workload=workload, compute=compute, dataset=None)))
+    answer = invoke("grid", "spec.yaml", "--over", "compute.num_nodes=1,17", "--local")
+    assert answer.exit_code == 2
+    assert "compute.num_nodes is 17, but the node group" in answer.stderr
+    assert "Started" not in answer.stdout
+    assert list(Path("out").iterdir()) == []

@@ -23,8 +23,8 @@ from trainflow.cli import run as run_module
 from trainflow.cli.deployed import start
 from trainflow.cli.main import app
 from trainflow.cli.run import follow_to_end
-from trainflow.client.files import write_text
 from trainflow.client.runs import DeployedRuns
+from trainflow.client.whole_files import write_text
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import parse_run_spec
 

@@ -35,7 +35,7 @@ def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:
 
 def drawn(snapshot: RunSnapshot, *, width: int = 100, height: int = 40) -> str:
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
-    console.print(screen(snapshot, max_height=height))
+    console.print(screen(snapshot, max_height=height, max_width=width))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
@@ -196,6 +196,42 @@ def test_the_picture_shows_states_pods_and_progress() -> None:
     assert "training-1-0-k7x2p    node-0  Running" in picture
     assert "85/200 steps" in picture
     assert " left" in picture
+
+
+def with_restart(seconds: float) -> RunSnapshot:
+    now = after(recorded("succeeded"), seconds)
+    restart = Restart(
+        stage="training", attempt=1, at=now.observed_at, error="WorkerFailed", message="it failed", last_step=41
+    )
+    saved = CheckpointReport(step=40, num_bytes=3 << 30, saved_at=now.observed_at - timedelta(seconds=5))
+    return replace(now, restarts=(restart,), checkpoints=(saved,), avoided_nodes=("node-1",))
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 80, 120])
+@pytest.mark.parametrize("seconds", [75, 90, 1000])
+def test_the_facts_of_a_run_are_whole_on_a_narrow_terminal(width: int, seconds: float) -> None:
+    now = with_restart(seconds)
+    lines = drawn(now, width=width).splitlines()
+    assert max(len(line) for line in lines) <= width
+    picture = "\n".join(line.strip() for line in lines)
+    step = now.steps[-1]
+    assert f"{step.step}/200 steps" in picture
+    assert f"loss {step.loss:.3f}" in picture
+    assert "sequences/s" in picture
+    words = " ".join(picture.split())
+    assert "checkpoint of step 40, " in words
+    assert " old, 3.0 GiB" in words
+    assert "1 restart, after WorkerFailed at step 41" in words
+    assert "avoids node-1" in words
+    assert "✓ EnsureCapacity" in picture
+    assert "training-1-0-k7x2p" in picture
+    assert any(line.split()[:1] == ["pod"] and "phase" in line.split() for line in lines)
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_a_narrow_picture_fits_the_terminals_height(height: int) -> None:
+    for seconds in range(0, 131, 10):
+        assert len(drawn(with_restart(seconds), width=40, height=height).splitlines()) <= height
 
 
 MIB, GIB = 1024**2, 1024**3

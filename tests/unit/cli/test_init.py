@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import resource
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +19,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
+from local.twin import REPOSITORY
 from trainflow.cli.init import Answers, name_for, spec_text
 from trainflow.cli.main import app
 from trainflow.client.program_outputs import Flag
@@ -296,3 +301,21 @@ def test_whatever_defaults_and_help_a_script_has_the_spec_can_be_read(
 def test_any_text_is_a_program_or_is_refused(text: str) -> None:
     with suppress(ProgramUnreadable):
         read_program(text)
+
+
+@pytest.mark.parametrize("bytes_on_disk", [0, 100, 10_000], ids=["none of the spec", "a part of it", "not the schema"])
+def test_a_full_disk_leaves_no_part_of_a_spec(tmp_path: Path, bytes_on_disk: int) -> None:
+    """The limit on the size of a file stands for the disk: both refuse a write in the middle of the file."""
+    (tmp_path / "train.py").write_text(DDP)
+    left = subprocess.run(
+        [sys.executable, "-B", "-m", "trainflow", "init", "--from", "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_on_disk, bytes_on_disk)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (left.returncode, left.stdout) == (2, "")
+    assert "cannot be written (File too large); name another f" in left.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]

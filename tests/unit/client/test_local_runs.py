@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,12 +19,14 @@ from tests.fakes.runs import SPEC
 from trainflow.client.details import details_of_record
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
+from trainflow.client.log_index import add_log
 from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
 from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.pods import PodView
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -191,6 +194,35 @@ os.kill(os.getpid(), signal.SIGKILL)
         local.report("a-1")
 
 
+@pytest.mark.parametrize(
+    ("begun", "rank", "log"),
+    [
+        ([("stage", 1, 0), ("training", 1, 0), ("training", 1, 1)], 0, "training-1-0"),
+        ([("stage", 1, 0), ("training", 1, 1), ("training", 1, 0)], 1, "training-1-1"),
+        ([("training", 1, 0), ("training", 1, 1), ("training", 2, 0), ("publish", 1, 0)], 0, "training-2-0"),
+        ([("training", 1, 0), ("training", 1, 1), ("training", 2, 0)], 1, None),
+        ([("preflight", 1, 0), ("stage", 1, 0)], 0, "stage-1-0"),
+        ([], 0, None),
+    ],
+)
+def test_the_log_of_a_rank_is_found_without_a_record(
+    local: LocalRuns, tmp_path: Path, begun: list[tuple[str, int, int]], rank: int, log: str | None
+) -> None:
+    logs = tmp_path / "out" / "a-1" / "logs"
+    logs.mkdir(parents=True)
+    for stage, attempt, index in begun:
+        pod = PodView(name=f"a-1-{stage}-{attempt}-{index}-x7", uid="u", stage=stage, attempt=attempt, index=index)
+        add_log(logs, pod)
+        (logs / f"{pod.name}.log").write_text(f"{stage}-{attempt}-{index}\n")
+    with (logs / "pods.jsonl").open("a") as index_file:
+        index_file.write('{"pod": "a-1-tr')
+    if log is None:
+        with pytest.raises(LogNotFound, match=f"no log of a training pod of rank {rank}; --pod names one of: "):
+            local.log("a-1", LogRequest(rank=rank))
+    else:
+        assert list(local.log("a-1", LogRequest(rank=rank))) == [log]
+
+
 def test_the_access_key_is_not_in_the_runs_folder_which_programs_may_see(tmp_path: Path) -> None:
     folder = tmp_path / "out" / "a-1"
     with contextlib.closing(HeldAddress(folder, address_in(tmp_path))):
@@ -231,6 +263,26 @@ def test_the_steps_and_files_of_an_ended_run_are_where_the_twin_leaves_them(loca
     assert (found["model/weights"].size, found["model/weights"].modified_at) == (5, BEGAN)
     local.fetch(found["model/weights"], tmp_path / "there" / "weights")
     assert (tmp_path / "there" / "weights").read_bytes() == b"12345"
+
+
+def test_a_copy_that_a_full_disk_refuses_leaves_what_was_there(local: LocalRuns, tmp_path: Path) -> None:
+    """The limit on the size of a file stands for the disk: both refuse a write in the middle of the file."""
+    leave_run(tmp_path / "out", "a-1")
+    weights = tmp_path / "home" / "s3" / "trainflow-artifacts" / "runs" / "a-1" / ("w" * 255)
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"x" * 200_000)
+    (found,) = local.artifacts("a-1")
+    copy = tmp_path / "copies" / weights.name
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            local.fetch(found, copy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(copy.parent.iterdir()) == []
+    local.fetch(found, copy)
+    assert copy.read_bytes() == weights.read_bytes()
 
 
 def test_a_run_that_has_ended_is_stopped_by_nothing(local: LocalRuns, tmp_path: Path) -> None:

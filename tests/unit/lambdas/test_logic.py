@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.logic.capacity import Capacity, count_ready, is_given_up, require_fit
+from lambdas.logic.capacity import Capacity, count_ready, is_given_up
 from lambdas.logic.compilation import compilation
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
@@ -39,10 +39,11 @@ from trainflow.errors import (
     WorkerFailed,
     named_errors,
 )
+from trainflow.models.gang_fit import require_fit
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, MetricsCursor, Stage
-from trainflow.models.training_nodes import Node, Nodegroup
+from trainflow.models.training_nodes import Node
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record.failure import caught_error
 
@@ -308,10 +309,10 @@ def test_a_gang_that_was_complete_is_not_called_incomplete_when_its_pods_end_one
 
 
 def test_a_gang_beyond_the_node_groups_maximum_is_refused() -> None:
-    group = Nodegroup(name="trainflow-trn1-32xlarge", desired=0, minimum=0, maximum=1)
+    group = "trainflow-trn1-32xlarge"
     with pytest.raises(GangTooLarge, match="num_nodes is 2, but the node group 'trainflow-trn1-32xlarge' may have at"):
-        require_fit(RUN.spec, group)
-    require_fit(RUN.spec, replace(group, maximum=2))
+        require_fit(RUN.spec, nodegroup=group, maximum=1)
+    require_fit(RUN.spec, nodegroup=group, maximum=2)
 
 
 def counts(graphs: int, succeeded: int, failed: int, cached: int) -> list[str]:

@@ -262,18 +262,18 @@ def test_a_page_that_polls_hears_each_change_once_and_then_the_end(
 def test_an_open_page_is_waited_for_until_it_has_heard_of_the_end() -> None:
     pages = OpenPages()
     assert pages.has_told_all()
-    pages.note("a", is_over=False)
-    pages.note("b", is_over=False)
-    pages.note("a", is_over=True)
+    pages.note("a", has_all=False)
+    pages.note("b", has_all=False)
+    pages.note("a", has_all=True)
     assert not pages.has_told_all()
-    pages.note("b", is_over=True)
+    pages.note("b", has_all=True)
     assert pages.has_told_all()
 
 
 def test_a_page_that_was_closed_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainflow.page.app.WATCHED_SECONDS", 0.0)
     pages = OpenPages()
-    pages.note("a", is_over=False)
+    pages.note("a", has_all=False)
     assert pages.has_told_all()
 
 

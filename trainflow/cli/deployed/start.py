@@ -16,12 +16,13 @@ from trainflow.cli.follow import follow, summarize
 from trainflow.cli.page import page_beside
 from trainflow.cli.run import exit_status, stopped_by
 from trainflow.client.code import pack
-from trainflow.client.files import write_record, write_text
+from trainflow.client.files import write_record
 from trainflow.client.place import PlaceRefused, new_run_id
 from trainflow.client.place_names import read_names
 from trainflow.client.places import open_deployment
 from trainflow.client.runs import DeployedRuns
 from trainflow.client.spec_file import read_spec
+from trainflow.client.whole_files import write_text
 
 
 def run_in_deployment(

@@ -72,7 +72,7 @@ def _follow_on_screen(
     # Drawn by hand instead of by Live's own thread: a snapshot is taken once a frame, where it is shown.
     with Live(console=console, auto_refresh=False, transient=False, vertical_overflow="crop") as live:
         for snapshot in _snapshots(observer, is_finished, pause):
-            live.update(screen(snapshot, max_height=console.height), refresh=True)
+            live.update(screen(snapshot, max_height=console.height, max_width=console.width), refresh=True)
 
 
 def _follow_in_lines(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -42,23 +44,35 @@ FIXED_ROWS = 10
 """Lines of the picture besides states and pods: heading, blanks, table heads, progress, checkpoint and restarts."""
 
 
-def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
-    """The picture of a run, made to fit the terminal's height by leaving out the oldest states first."""
+MARGIN = 1
+"""Columns that are left empty on each side."""
+
+BAR_WIDTH = 30
+COURSE_SEPARATOR = " · "
+
+
+def screen(snapshot: RunSnapshot, *, max_height: int = 40, max_width: int = 100) -> RenderableType:
+    """The picture of a run, made to fit the terminal's height by leaving out the oldest states first.
+
+    On a narrow terminal the facts of a line take several, and columns are left out.
+    """
+    width = max_width - 2 * MARGIN
     pods = _shown_pods(snapshot.pods)
-    room = max_height - FIXED_ROWS - len(pods)
+    progress = _progress(snapshot, width) if snapshot.steps else []
+    course = [Text(line, style="dim") for line in _packed(_course(snapshot), COURSE_SEPARATOR, width)]
+    room = max_height - FIXED_ROWS - len(pods) - sum(max(len(part) - 1, 0) for part in (progress, course))
     tail = _log_tail(snapshot) if room >= MIN_STATE_ROWS + MIN_TAIL_ROWS else []
     states = _told_states(snapshot)
     tail_rows = min(TAIL_ROWS, max(MIN_TAIL_ROWS, room - len(states))) if tail else 0
     state_room = max(MIN_STATE_ROWS, room - tail_rows)
     parts: list[RenderableType] = [_heading(snapshot), Text(), _states(states, snapshot, state_room)]
     if pods:
-        parts += [Text(), _pods(pods, snapshot)]
+        parts += [Text(), _pods(pods, snapshot, width)]
     if snapshot.staging:
         parts += [Text(), Text(staging_line(snapshot.staging), no_wrap=True, overflow="ellipsis")]
-    if snapshot.steps:
-        parts += [Text(), _progress(snapshot)]
-    if course := course_line(snapshot):
-        parts += [Text(course, style="dim", no_wrap=True, overflow="ellipsis")]
+    if progress:
+        parts += [Text(), *progress]
+    parts += course
     if tail:
         parts += [Text(), tail[0], *tail[1:][2 - tail_rows :]]
     if snapshot.status is not RunStatus.RUNNING:
@@ -66,7 +80,7 @@ def screen(snapshot: RunSnapshot, *, max_height: int = 40) -> RenderableType:
     parts += [line for warning in snapshot.warnings for line in (Text(), Text(f"warning: {warning}", style="yellow"))]
     if snapshot.trouble:
         parts += [Text(), Text(snapshot.trouble, style="yellow")]
-    return Padding(Group(*parts), (0, 1))
+    return Padding(Group(*parts), (0, MARGIN))
 
 
 def _heading(snapshot: RunSnapshot) -> Text:
@@ -97,10 +111,10 @@ def _told_states(snapshot: RunSnapshot) -> list[_Row]:
 
 def _states(rows: Sequence[_Row], snapshot: RunSnapshot, room: int) -> Table:
     table = Table.grid(padding=(0, 1))
-    table.add_column(width=1)
+    table.add_column(width=1, no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True, min_width=11)
-    table.add_column(no_wrap=True, style="dim", overflow="ellipsis")
+    table.add_column(style="dim")  # the only one that is made narrower: its cells are not wrapped either
     if len(rows) > room:
         table.add_row("", Text(f"{count(len(rows) - room, 'earlier state')}", style="dim"), "", "")
     for row in rows[-room:]:
@@ -138,7 +152,7 @@ def _state_cells(row: _Row, snapshot: RunSnapshot) -> tuple[Text, Text, Text, Te
         Text(mark, style=style),
         Text(row.name, style=name_style),
         Text(duration(row.seconds), style="dim"),
-        Text(said),
+        Text(said, no_wrap=True, overflow="ellipsis"),
     )
 
 
@@ -156,23 +170,54 @@ def _shown_pods(pods: Sequence[PodView]) -> list[PodView]:
     return [pods[place] for place in sorted(by_weight[:MAX_POD_ROWS])]
 
 
-def _pods(pods: Sequence[PodView], snapshot: RunSnapshot) -> Table:
-    hidden = len(snapshot.pods) - len(pods)
+@dataclass(frozen=True)
+class _Column:
+    """A column of the pods."""
+
+    name: str
+    cells: Sequence[Text]
+    justify: Literal["left", "right"] = "left"
+
+    @property
+    def width(self) -> int:
+        return max(len(self.name), *(cell.cell_len for cell in self.cells))
+
+
+def _pods(pods: Sequence[PodView], snapshot: RunSnapshot, width: int) -> Table:
+    columns = _fitting(_pod_columns(pods, snapshot), width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column(f"pod ({hidden} more)" if hidden else "pod", no_wrap=True, overflow="ellipsis")
-    table.add_column("node", no_wrap=True)
-    table.add_column("phase", no_wrap=True)
-    table.add_column("exit", justify="right")
-    table.add_column("ran for", justify="right", no_wrap=True)
-    for pod in pods:
-        table.add_row(
-            Text(pod.name.removeprefix(f"{snapshot.run_id}-")),
-            Text(pod.node or "–"),
-            _phase(pod),
-            Text("" if pod.exit_code is None else str(pod.exit_code), style="red" if pod.exit_code else "dim"),
-            Text(_running_time(pod, snapshot.observed_at), style="dim"),
-        )
+    for column in columns:
+        is_first = column is columns[0]  # the only one that is made narrower
+        table.add_column(Text(column.name, no_wrap=True), justify=column.justify, no_wrap=not is_first)
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        table.add_row(*cells)
     return table
+
+
+def _pod_columns(pods: Sequence[PodView], snapshot: RunSnapshot) -> list[_Column]:
+    hidden = len(snapshot.pods) - len(pods)
+    names = [pod.name.removeprefix(f"{snapshot.run_id}-") for pod in pods]
+    codes = ["" if pod.exit_code is None else str(pod.exit_code) for pod in pods]
+    return [
+        _Column(f"pod ({hidden} more)" if hidden else "pod", [_in_one_line(name) for name in names]),
+        _Column("node", [Text(pod.node or "–") for pod in pods]),
+        _Column("phase", [_phase(pod) for pod in pods]),
+        _Column("exit", [Text(code, style="red" if code not in ("", "0") else "dim") for code in codes], "right"),
+        _Column("ran for", [Text(_running_time(pod, snapshot.observed_at), style="dim") for pod in pods], "right"),
+    ]
+
+
+def _in_one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
+
+
+def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """The columns that have room side by side; the nodes are left out first, and then what a phase says already."""
+    kept = list(columns)
+    for name in ("node", "exit", "ran for"):
+        if sum(column.width + 2 for column in kept) - 2 > width:
+            kept = [column for column in kept if column.name != name]
+    return kept
 
 
 def _phase(pod: PodView) -> Text:
@@ -186,31 +231,44 @@ def _running_time(pod: PodView, now: datetime) -> str:
     return duration(((pod.finished_at or now) - pod.started_at).total_seconds())
 
 
-def _progress(snapshot: RunSnapshot) -> Table:
+def _progress(snapshot: RunSnapshot, width: int) -> list[RenderableType]:
+    """The newest step, beside a bar where there is room for it, and otherwise in as many lines as it takes."""
     step, total = snapshot.steps[-1], snapshot.total_steps
-    grid = Table.grid(padding=(0, 2))
+    facts = _facts_of_step(snapshot)
     cells: list[RenderableType] = []
     if total:
-        cells.append(ProgressBar(total=total, completed=min(step.step, total), width=30))
-        cells.append(Text(f"{step.step:,}/{total:,} steps", style="bold"))
-    else:
-        cells.append(Text(f"step {step.step:,}", style="bold"))
+        cells.append(ProgressBar(total=total, completed=min(step.step, total), width=BAR_WIDTH))
+    if len(cells) * (BAR_WIDTH + 2) + sum(fact.cell_len + 2 for fact in facts) - 2 <= width:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(*cells, *facts)
+        return [grid]
+    lines: list[Text] = []
+    for fact in facts:
+        if lines and lines[-1].cell_len + 2 + fact.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], "  ", fact)
+        else:
+            lines.append(fact)
+    return list(lines)
+
+
+def _facts_of_step(snapshot: RunSnapshot) -> list[Text]:
+    step, total = snapshot.steps[-1], snapshot.total_steps
+    facts = [Text(f"{step.step:,}/{total:,} steps" if total else f"step {step.step:,}", style="bold")]
     if step.loss is not None:
-        cells.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
+        facts.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
     if speed := speed_of(snapshot.sequences_per_second, step.metrics, step.throughput_of):
         figure, _, unit = speed.partition(" ")
-        cells.append(Text.assemble(figure, (f" {unit}", "dim")))
+        facts.append(Text.assemble(figure, (f" {unit}", "dim")))
     if snapshot.seconds_left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:
         ready_at = snapshot.observed_at + timedelta(seconds=snapshot.seconds_left)
-        cells.append(
+        facts.append(
             Text.assemble(clock(snapshot.seconds_left), (f" left, until {at_time(ready_at, snapshot)}", "dim"))
         )
-    grid.add_row(*cells)
-    return grid
+    return facts
 
 
-def course_line(snapshot: RunSnapshot) -> str:
-    """`checkpoint of step 120, 2 min 05 s old, 1.2 GiB · 1 restart, after WorkerFailed at step 61`."""
+def _course(snapshot: RunSnapshot) -> list[str]:
+    """`checkpoint of step 120, 2 min 05 s old, 1.2 GiB` and `1 restart, after WorkerFailed at step 61`."""
     said = []
     age = snapshot.checkpoint_age_seconds
     if age is not None:
@@ -223,7 +281,18 @@ def course_line(snapshot: RunSnapshot) -> str:
         said.append(f"{count(len(snapshot.restarts), 'restart')}, after {last.error}{at}")
     if snapshot.avoided_nodes:
         said.append(f"avoids {', '.join(snapshot.avoided_nodes)}")
-    return " · ".join(said)
+    return said
+
+
+def _packed(facts: Sequence[str], separator: str, width: int) -> list[str]:
+    """Lines with as many of the facts as they have room for; a fact that is longer than a line is wrapped."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and len(lines[-1]) + len(separator) + len(fact) <= width:
+            lines[-1] += separator + fact
+        else:
+            lines += textwrap.wrap(fact, max(width, 1), subsequent_indent="  " if width > 2 else "")
+    return lines
 
 
 def at_time(moment: datetime, snapshot: RunSnapshot) -> str:

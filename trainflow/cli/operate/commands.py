@@ -253,9 +253,9 @@ def compare(
     """Compare runs and the specs that they began with.
 
     Shows how they ended, their figures, and the fields in which their specs differ; of runs that differ in the number
-    of their nodes alone, how the throughput grows with it.
+    of their nodes alone, how the throughput grows with it. Two runs are columns; more are a line each.
     """
-    from trainflow.cli.operate.shown import table
+    from trainflow.cli.operate.compared import comparison_text, terminal_width
     from trainflow.client.details import details_of_record
     from trainflow.record.comparison import differing_fields, measured, scaling
     from trainflow.report.comparison import facts, fields
@@ -272,8 +272,8 @@ def compare(
         print_json(document)
         return
     rows = [*facts(records, now=datetime.now(UTC)), *fields(records)]
-    shown = [(name, *(_short(value) for value in values)) for name, values in rows]
-    typer.echo(table(("", *(record.run_id for record in records)), shown))
+    shown = [(name, [_short(value) for value in values]) for name, values in rows]
+    typer.echo(comparison_text([record.run_id for record in records], shown, terminal_width()))
 
 
 def _expanded(reader: RunReader, name: str) -> list[str]:
@@ -310,7 +310,7 @@ def report(
 
 
 def _written_comparison(reader: RunReader, runs: list[str], out: Path) -> Path:
-    from trainflow.client.files import write_text
+    from trainflow.client.whole_files import write_text
     from trainflow.report.comparison import render_comparison
 
     records = [reader.record(run) for run in runs]
@@ -373,7 +373,8 @@ def tensorboard(
     """
     import shutil
     import subprocess
-    import tempfile
+
+    from trainflow.client.owned_folder import OwnedFolder
 
     program = shutil.which("tensorboard") or shutil.which("tensorboard", path=str(Path(sys.executable).parent))
     if program is None:
@@ -381,7 +382,7 @@ def tensorboard(
     from trainflow.cli.operate.copies import copied
 
     reader = open_reader(local=local, place=place, out=out, home=home)
-    with tempfile.TemporaryDirectory(prefix="trainflow-events-") as folder, _until_interrupted():
+    with OwnedFolder("trainflow-events-") as folder, _until_interrupted():
         fetched = 0
         for run in runs:
             run_id = reader.describe(run).run_id

@@ -44,9 +44,8 @@ def export(
 
     Exit status: 0; 1 if a part of what RUN has published was not copied, because its name leads out of its folder.
     """
-    import tempfile
-
     from trainflow.cli.operate.copies import copied
+    from trainflow.client.owned_folder import OwnedFolder
     from trainflow.client.place_names import read_names
     from trainflow.client.tracking import exported_run, to_mlflow, to_wandb
 
@@ -54,7 +53,7 @@ def export(
     to = trackers(given, None if local else read_names().named(place))
     reader = open_reader(local=local, place=place, out=out, home=home)
     run_id = reader.describe(run).run_id
-    with tempfile.TemporaryDirectory(prefix="trainflow-export-") as folder:
+    with OwnedFolder("trainflow-export-") as folder:
         record = reader.record(run_id)
         files = {"run.json": Path(folder) / "run.json", "report.html": Path(folder) / "report.html"}
         files["run.json"].write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -184,6 +184,8 @@ class _Local:
         if not pending:
             return 0
         with open_place(LOCAL, self._options) as place:
+            for each in pending:
+                place.require_startable(each.spec)
             return self._run_all(place, pending)
 
     def _run_all(self, place: Place, pending: Sequence[GridRun]) -> int:

@@ -53,13 +53,13 @@ def watch(
 
 
 def _follow(reader: RunReader, run_id: str, console: Console, *, folder: Path | None, page: bool) -> None:
-    import tempfile
     from contextlib import nullcontext
 
     from trainflow.cli.follow import follow
     from trainflow.cli.page import page_beside
+    from trainflow.client.owned_folder import OwnedFolder
 
-    with tempfile.TemporaryDirectory(prefix="trainflow-watch-") as logs:
+    with OwnedFolder("trainflow-watch-") as logs:
         log_dir = Path(logs)
         name = "" if folder else reader.name
         with (

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def written_report(reader: RunReader, run: str, out: Path) -> Path:
     """The path of a run's report below `out`, where it is written unless it is there; of a run that goes on, what it
     would be now."""
-    from trainflow.client.files import write_text
+    from trainflow.client.whole_files import write_text
 
     found = reader.describe(run)
     page = reader.report(found.run_id)

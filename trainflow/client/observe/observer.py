@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainflow.background import Worker, described
+from trainflow.client.log_index import add_log
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import NUM_LAST_LINES, LogFollower
@@ -261,6 +262,8 @@ class RunObserver:
                 return
             follower = self._follower_of(pod)
             self._followers[pod.uid] = follower
+        with suppress(OSError):  # the follower reports a disk that is full
+            add_log(self._log_dir, pod)
         follower.start()
 
     def _is_followed(self, pod: PodView) -> bool:

@@ -1,5 +1,6 @@
 // Several runs on one plot.
 /* global uPlot */
+import { LOST, ask, sayConnection } from "./connection.js";
 import { Plot } from "./plots.js";
 
 const byId = (id) => document.getElementById(id);
@@ -11,8 +12,15 @@ async function refresh() {
   const query = new URLSearchParams({ metric: byId("metric").value, points: 800, smoothing: byId("smoothing").value });
   if (window_.first !== null) query.set("from", window_.first);
   if (window_.last !== null) query.set("to", window_.last);
-  const answer = await fetch(`/compare/curves?${runs}&${query}`);
+  let answer;
+  try {
+    answer = await ask(`/compare/curves?${runs}&${query}`);
+  } catch {
+    sayConnection(LOST);
+    return;
+  }
   if (!answer.ok) return;
+  sayConnection("");
   const { curves } = await answer.json();
   const tables = curves.map(({ metric }) => [metric?.x ?? [], metric?.mean ?? []]);
   byId("plot").setAttribute("aria-label", curves.map(({ run, metric }) => `${run}: ${metric ? metric.description : "has no such metric."}`).join(" "));

@@ -1,11 +1,11 @@
 // A run's page: takes over what the server says has changed, draws the curves, and shows logs.
+import { LOST, ask, sayConnection } from "./connection.js";
 import { morph } from "./morph.js";
 import { Plot, figure } from "./plots.js";
 
 const byId = (id) => document.getElementById(id);
 const { run, token, running } = byId("run").dataset;
 const base = `/runs/${run}`;
-const LOST = "The connection to Trainflow is lost: the command that showed this page has ended, or this machine slept. What you see is not current.";
 
 // --- Curves
 
@@ -28,7 +28,7 @@ async function refreshCurves() {
       if (window_.first !== null) query.set("from", window_.first);
       if (window_.last !== null) query.set("to", window_.last);
       const began = performance.now();
-      const answer = await fetch(`${base}/curves?${query}`);
+      const answer = await ask(`${base}/curves?${query}`);
       if (answer.ok) draw(await answer.json());
       byId("plots").dataset.milliseconds = (performance.now() - began).toFixed(1);
       byId("plots").dataset.drawn = Number(byId("plots").dataset.drawn || 0) + 1;
@@ -125,7 +125,7 @@ async function readLog() {
   if (!log.pod || byId("log-search").value) return;
   const { pod, offset: asked } = log;
   const since = asked === null ? "" : `?since=${asked}`;
-  const answer = await fetch(`${base}/logs/${encodeURIComponent(pod)}${since}`);
+  const answer = await ask(`${base}/logs/${encodeURIComponent(pod)}${since}`);
   if (pod !== log.pod || byId("log-search").value || log.offset !== asked) return; // another answer was quicker
   if (!answer.ok) {
     byId("log-note").textContent = await answer.text();
@@ -168,7 +168,7 @@ async function searchLog() {
     await readLog();
     return;
   }
-  const answer = await fetch(`${base}/logs/${encodeURIComponent(log.pod)}?search=${encodeURIComponent(wanted)}`);
+  const answer = await ask(`${base}/logs/${encodeURIComponent(log.pod)}?search=${encodeURIComponent(wanted)}`);
   if (!answer.ok || wanted !== byId("log-search").value) return;
   const { found, total, ...state } = await answer.json();
   const counted = `${total.toLocaleString("en-US")} ${total === 1 ? "line" : "lines"} found${total > found.length ? `, the last ${found.length.toLocaleString("en-US")} are shown` : ""}.`;
@@ -249,11 +249,6 @@ onConfirmed("resume", {
 
 // --- What changes
 
-function sayConnection(sentence) {
-  byId("connection").textContent = sentence;
-  byId("connection").hidden = !sentence;
-}
-
 // Short polls and no stream: a browser opens six connections to a host, and each open page would keep one for itself.
 const page = Math.random().toString(36).slice(2);
 const RETRY_MILLISECONDS = 2000;
@@ -280,14 +275,14 @@ async function poll() {
   let wait = RETRY_MILLISECONDS;
   try {
     const query = new URLSearchParams([["page", page], ...seen.map((digest) => ["seen", digest])]);
-    const answer = await fetch(`${base}/news?${query}`);
+    const answer = await ask(`${base}/news?${query}`);
     if (answer.ok) {
       const news = await answer.json();
       sayConnection("");
       show(news);
       if (news.is_over) return showEnd();
       ({ seen, milliseconds: wait } = news);
-    } else sayConnection(answer.status === 403 ? LOST : await answer.text());
+    } else sayConnection(await answer.text());
   } catch {
     sayConnection(LOST);
   }

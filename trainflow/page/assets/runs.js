@@ -1,4 +1,5 @@
 // The list of runs: filter, choice for a comparison, and new lines as they come.
+import { LOST, ask, sayConnection } from "./connection.js";
 import { morph } from "./morph.js";
 
 const byId = (id) => document.getElementById(id);
@@ -25,17 +26,16 @@ function choose() {
 async function refresh() {
   if (document.hidden) return;
   try {
-    const answer = await fetch("/list");
+    const answer = await ask("/list");
     if (!answer.ok) throw new Error();
     const chosen = new Set([...document.querySelectorAll("input[name=run]:checked")].map(({ value }) => value));
     morph(byId("list"), await answer.text());
     for (const box of document.querySelectorAll("input[name=run]")) box.checked = chosen.has(box.value);
-    byId("connection").hidden = true;
+    sayConnection("");
     filter();
     choose();
   } catch {
-    byId("connection").textContent = "The connection to Trainflow is lost: the command that showed this page has ended. What you see is not current.";
-    byId("connection").hidden = false;
+    sayConnection(LOST);
   }
 }
 
