@@ -348,10 +348,11 @@ def test_a_plan_shows_what_a_run_would_create_and_creates_nothing(detached: Deta
     assert everything_of(detached) == before
     assert (plan["problems"], plan["planned_trouble"]) == ([], None)
     assert [job["stage"] for job in plan["jobs"]] == ["preflight", "training", "publish"]
-    assert [found["kind"] for found in rendered] == ["Service", "Job"] * 3
+    own = ["Service", "Job"]
+    assert [found["kind"] for found in rendered] == [*own, "NetworkPolicy", *own, *own]
     assert plan["events"]["events"] < plan["events"]["quota"]
 
-    job = plan["jobs"][1]["objects"][1]
+    job = plan["jobs"][1]["objects"][-1]
     planned_id = job["metadata"]["labels"][RUN_LABEL]
     assert planned_id != detached.run_id
     address = read_address(detached.folder / "out" / detached.run_id)
@@ -410,7 +411,8 @@ def everything_of(detached: Detached) -> dict[str, Any]:
         for found in s3.list_objects_v2(Bucket=bucket["Name"]).get("Contents", ())
     ]
     api = ApiClient(load_connection(Path(address.kubeconfig)))
-    kinds = ("/apis/batch/v1/{}/jobs", "/api/v1/{}/pods", "/api/v1/{}/services", "/api/v1/{}/configmaps")
+    core = [f"/api/v1/{{}}/{name}" for name in ("pods", "services", "configmaps")]
+    kinds = ["/apis/batch/v1/{}/jobs", "/apis/networking.k8s.io/v1/{}/networkpolicies", *core]
     found = [api.get(kind.format(f"namespaces/{NAMESPACE}"))["items"] for kind in kinds]
     return {
         "executions": others(each["name"] for each in executions),
