@@ -298,11 +298,18 @@ FAULTS = (
         test="test_triggers.py::test_every_end_of_a_run_is_recorded_and_cleaned_up_after",
     ),
     Fault(
-        what="one bad request brings back the good ones of its batch",
+        what="a request that was not answered is taken for done",
         module="triggers/stack.py",
         before='            function_response_types=["ReportBatchItemFailures"],\n',
         after="",
-        test="test_triggers.py::test_start_run_takes_a_few_requests_at_a_time_and_answers_for_each",
+        test="test_triggers.py::test_a_function_is_handed_one_message_at_a_time_so_that_no_other_shares_its_fate",
+    ),
+    Fault(
+        what="one bad request takes others along",
+        module="triggers/stack.py",
+        before="batch_size=BATCH,",
+        after="batch_size=BATCH + 1,",
+        test="test_triggers.py::test_a_function_is_handed_one_message_at_a_time_so_that_no_other_shares_its_fate",
     ),
     Fault(
         what="rules of strangers send to the queues",
@@ -314,8 +321,8 @@ FAULTS = (
     Fault(
         what="a request comes again while its function still works on it",
         module="triggers/queues.py",
-        before="visibility_timeout=cdk.Duration.seconds(6 * handled_in.to_seconds())",
-        after="visibility_timeout=handled_in",
+        before="return cdk.Duration.seconds(6 * timeout.to_seconds())",
+        after="return timeout",
         test="test_triggers.py::test_requests_come_back_only_when_start_run_has_certainly_ended",
     ),
     Fault(

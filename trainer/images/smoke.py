@@ -35,7 +35,7 @@ TRAINING = (
 """The training programs, the check of their arguments, the test of a gang's nodes, and what people run by hand on their
 files."""
 
-BATCH = ("trainer.slurm.ship", "trainer.slurm.finish")
+BATCH = ("trainer.lost_files", "trainer.slurm.ship", "trainer.slurm.finish")
 """Programs that run beside every job of Slurm, in the one environment that its nodes have for all programs."""
 
 ENTRY_POINTS: Mapping[str, Sequence[str]] = {

@@ -75,6 +75,8 @@ VARIABLES: dict[str, Any] = {
     "unread_after": NOW.isoformat(),
     "unread_error": {"Error": "ClusterUnavailable", "Cause": "{}"},
     "warning": None,
+    "record_warnings": [],
+    "restarts_in_vain": 0,
     "artifacts": None,
     "record_folder": None,
     "run_folder": "s3://artifacts/runs/",
