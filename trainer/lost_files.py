@@ -20,17 +20,18 @@ import re
 import stat
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from trainer.resume import DECISIONS
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.files import written_whole
+from trainer.runtime.workers import Worker
 from trainflow.protocol import variables
 from trainflow.protocol.lost_files import (
     LostFile,
@@ -194,26 +195,20 @@ def report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeede
         not_searched: Places that are not searched.
         succeeded: Whether the program ended with 0. If not, the other nodes may never report.
     """
-    thread = threading.Thread(
-        target=_report_safely,
-        args=(folder, began, gang, not_searched),
-        kwargs={"succeeded": succeeded},
-        name="lost files",
-        daemon=True,
-    )
-    thread.start()
-    thread.join(LONGEST_SECONDS)
+    search = partial(_report, folder, began, gang, not_searched, succeeded=succeeded)
+    worker = Worker(search, name="lost files")
+    worker.start()
+    worker.join(LONGEST_SECONDS)
+    if worker.error is not None:  # the program has ended, and its exit code is what counts
+        print(f"trainer.lost_files: {type(worker.error).__name__}: {worker.error}", file=sys.stderr, flush=True)
 
 
-def _report_safely(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeeded: bool) -> None:
-    try:
-        own = lost_files(folder, began, not_searched, deadline=time.monotonic() + SEARCH_SECONDS)
-        found = own if gang.num_nodes == 1 else _of_all_nodes(own, gang, wait=succeeded)
-        if found is not None and gang.speaks:
-            named = {} if succeeded else {"most_named": NAMED_OF_A_FAILURE}
-            os.write(1, f"{lost_files_line(found, **named)}\n".encode())
-    except Exception as error:  # noqa: BLE001  (the program has ended, and its exit code is what counts)
-        print(f"trainer.lost_files: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+def _report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeeded: bool) -> None:
+    own = lost_files(folder, began, not_searched, deadline=time.monotonic() + SEARCH_SECONDS)
+    found = own if gang.num_nodes == 1 else _of_all_nodes(own, gang, wait=succeeded)
+    if found is not None and gang.speaks:
+        named = {} if succeeded else {"most_named": NAMED_OF_A_FAILURE}
+        os.write(1, f"{lost_files_line(found, **named)}\n".encode())
 
 
 def lost_files(folder: Path, began: int, not_searched: Kept, *, deadline: float) -> LostFiles | None:

@@ -21,7 +21,8 @@ MAKERS = {
 """The module that makes threads, by the top folder of who wants one."""
 
 ACCEPTED = {
-    ("trainer/node_test.py", "limited"): "the timer's function ends the process with a named error, whatever it meets",
+    ("trainer/node_test.py", "main"): "the timer's function ends the process with a verdict, whatever it meets",
+    ("trainer/node_test.py", "run"): "each thread ends the process or stores what it meets as the verdict",
     ("lambdas/gateways/kubernetes.py", "_followed"): "the timer closes a connection, and its reader meets the end",
 }
 """Places that may make a thread or a timer themselves, with the reason."""
