@@ -110,9 +110,12 @@ def steady(world_size: int, faults: Mapping[int, Fault]) -> dict[int, Fault]:
 
 def _process(environ: dict[str, str], fault: dict[str, str], limits: dict[str, float]) -> None:
     from trainer import node_figures, node_measurements, node_meeting, node_test
+    from trainer.device import choose
     from trainer.runtime import program
 
     os.environ.update(environ)
+    # Where PyTorch/XLA is installed, each of several processes on a CPU has a world of its own.
+    vars(node_measurements)["choose"] = lambda _auto, **place: choose("cpu", **place)
     modules: Sequence[Any] = (node_figures, node_meeting, node_test)
     for module in modules:
         for name in limits.keys() & vars(module).keys():
