@@ -39,6 +39,16 @@ def role(aws: AwsServer) -> str:
     return make_role(aws, "test")
 
 
+@pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    """A twin for the tests of a module; a module that needs other settings has a fixture of this name."""
+    from tests.integration.test_runs import TIME_SCALE
+
+    home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
+    with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE) as running:
+        yield running
+
+
 @pytest.fixture
 def account(tmp_path: Path) -> Iterator[Twin]:
     """A twin in this process, to be used as an account: through its endpoints and with its credentials."""

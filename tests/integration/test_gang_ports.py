@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from tests.integration.strangers import (
     opened_by_another_user,
     shares_network,
 )
-from tests.integration.test_runs import TIME_SCALE, steps_spec
+from tests.integration.test_runs import steps_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 
@@ -45,14 +44,6 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "elastic": {"backend": "pytorchjob", "elastic": {"min_nodes": 1, "max_nodes": 2, "max_restarts": 1}},
     "pod": {"backend": "pod", "num_nodes": 1, "processes_per_node": 2},
 }
-
-
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    with Twin(
-        home=tmp_path_factory.mktemp("home"), log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE
-    ) as running:
-        yield running
 
 
 def gang(name: str) -> RunSpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rich.console import Console
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.twin import Twin
 from tests.integration.running import follow_run, replayed
-from tests.integration.test_runs import TIME_SCALE, subscription
+from tests.integration.test_runs import subscription
 from trainflow.cli.follow.summary import summarize
 from trainflow.client.details import details_of_record
 from trainflow.models.run_record import RunRecord, RunStatus
@@ -54,14 +54,6 @@ def spec(program: str, *, num_nodes: int = 1) -> dict[str, Any]:
         "progress": {"pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"},
         "limits": {"max_restarts": 0},
     }
-
-
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    with Twin(
-        home=tmp_path_factory.mktemp("home"), log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE
-    ) as running:
-        yield running
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import io
 import json
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
 from local.twin import Twin
 from tests.integration.running import follow_run, replayed
-from tests.integration.test_runs import TIME_SCALE, steps_spec, subscription
+from tests.integration.test_runs import steps_spec, subscription
 from tests.waiting import wait_until
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
@@ -42,14 +42,6 @@ FIGURES = (
     "diagnostics",
 )
 """What the record in S3 and the one on disk both tell. The command has watched the pods as well."""
-
-
-@pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    with Twin(
-        home=tmp_path_factory.mktemp("home"), log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE
-    ) as running:
-        yield running
 
 
 @dataclass(frozen=True)
