@@ -48,10 +48,10 @@ TRAINING = "training"
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorFileConfig:
-    """What the program may write to beside its working folder; the command follows after `--`."""
+    """Folders that the program may write to, besides its working folder; the command follows after `--`."""
 
     volumes: tuple[Path, ...] = ()
-    """Where the volumes of the spec are mounted."""
+    """Mount paths of the volumes of the spec."""
 
 
 def main(argv: Sequence[str], environment: Environment) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the nodes of a gang have measured, and which of them are unhealthy. Pure: `trainer.node_test` measures.
+"""Judge the measurements of a gang's nodes. Pure: `trainer.node_test` measures.
 
 Only a positive sign names a node: it is much slower than its peers, or it fails or hangs while they succeed. Whatever
 happens to half of the gang, or to all of it, is no evidence against a node, and the gang trains.
@@ -41,12 +41,12 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the figures of all nodes show."""
+    """Conclusion from the figures of all nodes."""
 
     unhealthy: Mapping[int, str] = field(default_factory=dict)
     """A sentence for each unhealthy node, by its number."""
     inconclusive: str = ""
-    """Why the test names no node although something is wrong; empty if nothing is."""
+    """Reason why the test names no node although a measurement failed or was slow; empty otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Part:
 
     name: str
     of_node: str
-    """What is measured, for a sentence about one node."""
+    """The measured quantity, for a sentence about one node."""
     of_gang: str
     """The same, for a sentence about the gang."""
     needs_partners: bool

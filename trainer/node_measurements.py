@@ -62,7 +62,7 @@ class Measurements:
         return Measured()
 
     def memory(self) -> Measured:
-        """How fast the device copies its memory."""
+        """Speed at which the device copies its memory."""
         return copied(self._device)
 
     def start_exchange(self) -> Measured:
@@ -72,7 +72,7 @@ class Measurements:
         return averaged(self._device, self._place.world_size)
 
     def exchange(self) -> Measured:
-        """How fast this node exchanges data with its better neighbour."""
+        """Speed at which this node exchanges data with its faster neighbour."""
         if self._device.average is not None:
             return averaged(self._device, self._place.world_size)
         return exchanged(self._device, self._place)
@@ -90,7 +90,7 @@ def attempted(measure: Callable[[], Measured]) -> Measured:
 
 
 def copied(device: Device) -> Measured:
-    """How fast the device copies its memory, and whether what it reads is what was written."""
+    """Measure the speed at which the device copies its memory, and check that it reads the values that were written."""
     source = device.load(torch.ones(ELEMENTS))
     best, copies, began = 0.0, 0, time.perf_counter()
     while copies < REPETITIONS or time.perf_counter() - began < COPYING_SECONDS:
@@ -128,7 +128,7 @@ def averaged(device: Device, world_size: int) -> Measured:
 
 
 def exchanged(device: Device, place: Place) -> Measured:
-    """How fast this node exchanges numbers with its better neighbour: each process with the one of its number there."""
+    """Speed of the exchange with the faster neighbour; partners are the processes of the same local rank."""
     best: Measured | None = None
     for node in partners(place.node, place.num_nodes):
         partner = node * place.per_node + place.rank % place.per_node

@@ -32,7 +32,7 @@ MAX_MEASUREMENTS = 5
 """Nodes are measured again if one seems unhealthy, and the best figure of each counts."""
 
 AGAIN, NEXT = "again", "next"
-"""What rank 0 replies to all answers to a question."""
+"""Reply of rank 0 to all answers to a question."""
 
 START = "start"
 """First question, by which all processes are there."""
@@ -46,7 +46,7 @@ ACKNOWLEDGED_WITHIN = 30.0
 _VERDICT = "verdict"
 
 Answers = Sequence[Measured | None]
-"""What the processes have answered, by rank; None where there is no answer."""
+"""Answers of the processes, by rank; None where one is missing."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Coordinator:
         return nodes, Verdict(unhealthy=found.unhealthy, sentence=found.inconclusive)
 
     def _nodes(self, question: str, *, is_enough: Callable[[Answers, float], bool]) -> list[Measured]:
-        """What the nodes have answered: all of them, or those that have when it is enough."""
+        """Answers of all nodes, or of those that have answered when `is_enough` ends the wait."""
         asked_at = scanned_at = time.monotonic()
         while self._store.add(_count(question), 0) < self._place.world_size:
             now = time.monotonic()

@@ -23,14 +23,14 @@ _VERDICT, _STARTED = "verdict.json", "started-"
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """How the test of a gang ended."""
+    """Result of the test of a gang."""
 
     unhealthy: Mapping[int, str] = field(default_factory=dict)
     """A sentence for each unhealthy node, by its number; the gang trains if there is none."""
     acknowledged: bool = False
     """Whether an unhealthy node has read this, so that it reports itself."""
     sentence: str = ""
-    """What a training begins with: figures of a healthy gang, or the reason why no node is named."""
+    """First line of the training: figures of a healthy gang, or the reason why no node is named."""
 
     def to_json(self) -> str:
         """The verdict as text."""

@@ -1,4 +1,4 @@
-"""What is written beside uploaded run specs: the reason why one started no run."""
+"""Files beside uploaded run specs that give the reason why no run was started."""
 
 from __future__ import annotations
 

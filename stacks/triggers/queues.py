@@ -25,7 +25,7 @@ def hidden_for(timeout: cdk.Duration) -> cdk.Duration:
 
 
 class DeadLetterQueues(Construct):
-    """Where what could not be delivered or handled waits for a function that reports it, or for a person."""
+    """Queues of messages that could not be delivered or handled, until a function or a person reads them."""
 
     def __init__(
         self, scope: Construct, construct_id: str, *, key: kms.IKey, names: Sequence[str], handled_in: cdk.Duration

@@ -66,7 +66,7 @@ MEGATRON_LATEST = "latest_checkpointed_iteration.txt"
 
 
 def what_is_missing(path: Path, inside: Sequence[Path]) -> str | None:
-    """What a folder's own files say that it lacks, as a clause; None if nothing is known to be missing.
+    """The file that a folder lacks according to its own files, as a clause; None if no file is known to be missing.
 
     Args:
         path: The checkpoint's folder.

@@ -46,7 +46,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How completeness is judged."""
+    """Rules by which completeness is judged."""
 
     marker: str | None = None
     """Name of a file that only a complete folder has; None to check the formats."""

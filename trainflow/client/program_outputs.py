@@ -108,7 +108,7 @@ def outputs(flags: Mapping[str, Flag], writes: Writes, *, data: str | None = Non
 
 
 def writes_in(calls: list[ast.Call]) -> Writes:
-    """What the calls of a script write to."""
+    """Files and folders that the calls of a script write to."""
     files, folders = set[str](), set[str]()
     for call in calls:
         paths, is_file = _paths(call)

@@ -54,7 +54,7 @@ class Program:
     last_file: str | None = None
     """Name of the file that the library writes last into a checkpoint's folder."""
     writes: Writes = field(default_factory=Writes)
-    """What its calls write to."""
+    """Files and folders that its calls write to."""
 
     @property
     def outputs(self) -> dict[str, str]:

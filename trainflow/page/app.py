@@ -119,7 +119,7 @@ class PageApp:
         return self._page("run.html.j2", {**context, "form_token": self._form_token})
 
     async def news(self, request: Request) -> Response:
-        """What has changed on a run's page since its last poll: the parts whose digests it does not have."""
+        """Parts of a run's page that changed since its last poll: those whose digests the page does not have."""
         page, closing = request.query_params.get("page", ""), self._is_closing()  # asked first: then that is all
         context = await self._run_context(request.path_params["run_id"])
         seen = frozenset(request.query_params.getlist("seen"))

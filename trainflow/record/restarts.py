@@ -50,7 +50,7 @@ def avoided_nodes(history: ExecutionHistory) -> tuple[str, ...]:
 
 
 def restart_warnings(history: ExecutionHistory) -> list[str]:
-    """What a run's restarts have shown that its owner should know."""
+    """Warnings for the owner that follow from the restarts of a run."""
     nodes = refuting_nodes(history)
     return [refutation(nodes)] if nodes else []
 

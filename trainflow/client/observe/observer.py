@@ -106,7 +106,7 @@ class RunObserver:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._unexpected: str | None = None
-        """Why the last poll of the executions failed, if that was unexpected."""
+        """Unexpected error of the last poll of the executions, if there was one."""
         self._poller = Worker(self._poll, name="executions", on_error=self._note_error)
 
     def start(self) -> None:

@@ -37,7 +37,7 @@ _FOLDERS_OF_ALL = stat.S_IROTH | stat.S_IXOTH
 
 
 def system_paths() -> Iterator[str]:
-    """What a container sees of the machine's own system."""
+    """Paths of the machine's system that a container sees."""
     for name in _SYSTEM:
         yield from (path for path in way(f"/{name}") if os.path.lexists(path))
     for device in Path("/dev").iterdir():

@@ -224,7 +224,7 @@ def _links_to_mounts(container: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seen(image: Iterable[str], hidden: Iterable[Path], mounted: Iterable[str]) -> list[Mount]:
-    """What the container sees of this machine beside its mounts."""
+    """Paths of this machine that the container sees, besides its mounts."""
     own = [path for path in image if path != "/"]
     secrets = (*image_view.secrets_of_owner(own), *image_view.secrets_of_system())
     shown, left_out = image_view.visible(
