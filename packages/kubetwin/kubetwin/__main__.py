@@ -32,6 +32,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__d
 
 _LOOPBACK = "127.0.0.1"
 
+_SIGNAL_SECONDS = 0.5
+"""Longest delay of a signal that another thread than the main one received."""
+
 ShapeOption = Annotated[
     Path | None,
     typer.Option(
@@ -169,7 +172,7 @@ def cluster(
         stack.enter_context(_nodes(names, file, node_shape, settings, heartbeat_seconds))
         with_network = {} if network is None else {"network": str(network)}
         _announce({"endpoint": server.endpoint, "kubeconfig": str(file), **with_network})
-        stop.wait()
+        _wait(stop)
 
 
 @app.command()
@@ -225,7 +228,7 @@ def node(
         stack.enter_context(nodes)
         for ready in names:
             _announce({"node": ready})
-        stop.wait()
+        _wait(stop)
 
 
 @app.command()
@@ -243,7 +246,7 @@ def gateway(
     stop = _stop_signal(until_stdin_closes)
     with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name, access_key=access_key) as served:
         _announce({"endpoint": served.endpoint, "ca_data": served.ca_data})
-        stop.wait()
+        _wait(stop)
 
 
 def main() -> None:
@@ -466,6 +469,16 @@ def _pairs(option: str, texts: list[str]) -> dict[str, str]:
 
 def _announce(facts: dict[str, str]) -> None:
     print(json.dumps(facts), flush=True)
+
+
+def _wait(stop: threading.Event) -> None:
+    """Wait until the event is set.
+
+    The kernel may deliver a signal to any thread, and does so while the end of a child wakes the main thread. CPython
+    runs the handler in the main thread when that executes bytecode: a wait without a limit would never let it run.
+    """
+    while not stop.wait(_SIGNAL_SECONDS):
+        pass
 
 
 def _stop_signal(until_stdin_closes: bool) -> threading.Event:
