@@ -1,7 +1,7 @@
 """The state machines: the texts of the repository, with the ARNs of versions in the places kept for them.
 
 A definition names versions of functions, and that of `training` names a version of `watch_job`: an execution goes on
-with what it began with, whatever is deployed meanwhile (docs/decisions/0022-runs-keep-their-versions.md).
+with what it began with, whatever is deployed meanwhile (docs/decisions/0022-runs-keep-deployed-versions.md).
 
 Standard workflows, because a run takes days; the log has every event, but none of the data, which the history keeps.
 """

@@ -2,7 +2,7 @@
 
 A program that is killed while it saves leaves files without their end (`file_formats`) and folders without some of
 their files (`layouts`). Both are judged by content, so that a half-written checkpoint is passed over and the one before
-is taken (docs/decisions/0075-complete-checkpoints-by-content.md). Nothing here needs torch.
+is taken (docs/decisions/0075-checkpoint-completeness-by-content.md). Nothing here needs torch.
 """
 
 from __future__ import annotations

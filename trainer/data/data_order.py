@@ -12,7 +12,7 @@ inside their block: reading is as fast as in order, for a block is read at once.
 Position p belongs to a micro-batch, not to a rank, so the samples of a step do not depend on how many processes
 share the work, nor on how many shards there are. Every rank takes each `world_size`-th position; where their number
 is a power of two, up to LANES, every lane is therefore read by one rank alone, and the file system serves each byte
-once (docs/decisions/0031-lanes.md).
+once (docs/decisions/0031-data-order-lanes.md).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ TYPES = """
 ROOM = """
 ## What fits a node
 
-Decision [24](decisions/0024-what-fits-a-node.md) explains the columns.
+Decision [24](decisions/0024-daemon-set-requests-and-allocatable.md) explains the columns.
 
 | type | allocatable | requests of daemon sets | left to pods | pods |
 |---|---|---|---|---|
