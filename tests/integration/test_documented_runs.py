@@ -58,7 +58,8 @@ SPEC = "spec.yaml"
 BEGINS = {line for line in DOCUMENTED_OF_LAPTOPS if line.split()[0] in ("init", "validate")}
 FOLLOWED = {line for line in DOCUMENTED_OF_LAPTOPS if line.startswith(f"run {SPEC}") and "--detach" not in line}
 DETACHED = f"run {SPEC} --local --detach"
-FOLLOW = {line for line in DOCUMENTED_OF_LAPTOPS if line.split()[0] in ("watch", "logs", "ui")}
+LOGS = {line for line in DOCUMENTED_OF_LAPTOPS if line.split()[0] == "logs" and "--follow" not in line}
+FOLLOW = {line for line in DOCUMENTED_OF_LAPTOPS if line.split()[0] in ("watch", "logs", "ui")} - LOGS
 DOCTOR = "doctor --run RUN --local"
 GRIDS = {line for line in DOCUMENTED_OF_LAPTOPS if line.startswith("grid ") and "--dry-run" not in line}
 OF_A_GRID = {line for line in DOCUMENTED_OF_LAPTOPS if any(GRID_ID.fullmatch(word) for word in line.split())}
@@ -68,7 +69,7 @@ SHOWS_NO_BROWSER = {"BROWSER": "true"}
 
 
 def test_every_documented_command_is_run_by_a_test() -> None:
-    here = {*BEGINS, *FOLLOWED, DETACHED, *FOLLOW, DOCTOR, *GRIDS, *OF_A_GRID, STOP, *RESUMED}
+    here = {*BEGINS, *FOLLOWED, DETACHED, *FOLLOW, *LOGS, DOCTOR, *GRIDS, *OF_A_GRID, STOP, *RESUMED}
     assert here | READ | ELSEWHERE.keys() == DOCUMENTED_OF_LAPTOPS
     assert not ELSEWHERE.keys() & (here | READ)
 
@@ -104,6 +105,25 @@ def test_a_run_is_followed_to_its_end(project: Commands, line: str) -> None:
     output = project(*line.split())
     assert "Run succeeded: " in output
     assert (project.folder / "out/latest/report.html").is_file()
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_explained_as_the_page_about_it_shows(project: Commands) -> None:
+    (project.folder / "train.py").write_text(PROGRAM + "weights[3]\n")
+    write(project.folder, max_steps=4)
+    shown = project.answer("run", SPEC, "--local")
+    (project.folder / "train.py").write_text(PROGRAM)
+    assert shown.status == 2
+    assert "error          ScriptFailed" in shown.stdout
+    assert "NameError: name 'weights' is not defined" in shown.stdout
+    status = project.answer("status", "latest", "--local")
+    assert status.status == 1
+    assert "error     ScriptFailed: Pod " in status.stdout
+    for line in LOGS:
+        assert "NameError: name 'weights' is not defined" in project(*line.split())
+    record = json.loads((project.folder / "out/latest/run.json").read_text())
+    assert record["error"]["name"] == "ScriptFailed"
+    assert any("NameError" in line for pod in record["diagnostics"] for line in pod["last_lines"])
 
 
 @pytest.mark.slow

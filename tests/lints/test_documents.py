@@ -1,0 +1,91 @@
+"""Links between the documents lead somewhere, and both indexes are complete."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+from tests.documents import REPOSITORY, documents
+from tests.every import hold_for_every
+
+DOCS = REPOSITORY / "docs"
+DECISIONS = DOCS / "decisions"
+PAGES = [*documents(), *(REPOSITORY / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
+STATUS = re.compile(r"accepted|(?:amended|superseded) by \[(\d+)\]\([\w-]+\.md\)")
+MAX_README_LINES = 95
+"""Two screens."""
+
+
+def anchor(heading: str) -> str:
+    """Anchor of a heading, in GitHub's form."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    return re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {anchor(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+
+
+def test_links_lead_to_files_and_headings_that_exist() -> None:
+    hold_for_every(
+        _leads_somewhere,
+        (
+            (page.relative_to(REPOSITORY), target)
+            for page in PAGES
+            for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        ),
+    )
+
+
+def _leads_somewhere(page: Path, target: str) -> None:
+    file, _, heading = target.partition("#")
+    found = (REPOSITORY / page).parent / file if file else REPOSITORY / page
+    assert found.exists(), "no such file"
+    assert not heading or heading in anchors(found), "no such heading"
+
+
+def test_every_page_is_in_the_index() -> None:
+    listed = re.findall(r"^\* \[[^\]]+\]\(([\w-]+\.md)\)", (DOCS / "README.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in DOCS.glob("*.md") if path.name != "README.md")
+
+
+def test_every_decision_is_in_its_index_with_its_title_and_status() -> None:
+    rows = re.findall(
+        r"^\| \[(\d+)\]\(([^)]+)\) \| (.+?) \| (.+?) \|$", (DECISIONS / "README.md").read_text(), re.MULTILINE
+    )
+    assert [(name, f"# {number}. {title}") for number, name, title, _ in rows] == [
+        (path.name, path.read_text().partition("\n")[0]) for path in sorted(DECISIONS.glob("0*.md"))
+    ]
+    assert [(number, status) for number, _, _, status in rows if not STATUS.fullmatch(status)] == []
+
+
+def test_code_names_decisions_that_exist() -> None:
+    numbers = {int(path.name[:4]) for path in DECISIONS.glob("0*.md")}
+    sources = [
+        path for folder in ("lambdas", "local", "stacks", "trainer", "trainflow") for path in Path(folder).rglob("*.py")
+    ]
+    named = {
+        (str(path), number)
+        for path in sources
+        for number in map(int, re.findall(r"[Dd]ecision (\d+)", path.read_text(encoding="utf-8")))
+    }
+    assert named
+    assert [(path, number) for path, number in sorted(named) if number not in numbers] == []
+
+
+def test_the_readme_is_at_most_two_screens() -> None:
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= MAX_README_LINES
+
+
+def test_the_newest_entry_of_the_changelog_is_the_version_of_the_package() -> None:
+    version = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (\S+)", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == version
