@@ -87,11 +87,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Commands:
     return command
 
 
-def write(folder: Path, **arguments: Any) -> None:
-    """Change the spec as its owner would: two nodes, and where its checkpoints are."""
+def write(folder: Path, *, num_nodes: int = 2, **arguments: Any) -> None:
+    """Change the spec as its owner would: its nodes, and where its checkpoints are."""
     spec = yaml.safe_load((folder / SPEC).read_text())
     spec["workload"]["arguments"] |= arguments
-    spec["compute"] |= {"instance_type": "trn1.32xlarge", "num_nodes": 2, "check_nodes": False}
+    spec["compute"] |= {"instance_type": "trn1.32xlarge", "num_nodes": num_nodes, "check_nodes": False}
     spec["precompile"] = {"enabled": False}
     spec["checkpoint"] = {"path": "checkpoint-{step}", "resume": ["--resume", "{checkpoint}"]}
     (folder / SPEC).write_text(yaml.safe_dump(spec))
@@ -110,7 +110,7 @@ def test_a_run_is_followed_to_its_end(project: Commands, line: str) -> None:
 @pytest.mark.slow
 def test_a_failed_run_is_explained_as_the_page_about_it_shows(project: Commands) -> None:
     (project.folder / "train.py").write_text(PROGRAM + "weights[3]\n")
-    write(project.folder, max_steps=4)
+    write(project.folder, num_nodes=1, max_steps=4)
     shown = project.answer("run", SPEC, "--local")
     (project.folder / "train.py").write_text(PROGRAM)
     assert shown.status == 2
