@@ -16,6 +16,7 @@ from trainer.runtime.errors import ConfigInvalid, StorageFailed
 from trainflow.protocol import announcement, variables
 
 
+# Decision 13: rank 0 of an elastic gang announces its pod in S3, since pods have no rights in the cluster.
 def announce(environ: Mapping[str, str]) -> None:
     """Write the pod's name to the URL that the workflow reads.
 

@@ -62,6 +62,7 @@ def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
     become(command, environment(str(folder)))
 
 
+# Decision 15: a program trains on a copy, which is compared with the digests of the sealed cache.
 def copy(source: Path, scratch: Path) -> Path:
     """Copy a cache to a folder that no other process uses.
 

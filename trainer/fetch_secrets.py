@@ -50,6 +50,7 @@ def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
     become(command, values_of(json.loads(config.variables)))
 
 
+# Decision 38: each pod reads its secrets itself, so that no object of the cluster holds them.
 def values_of(variables: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Values of the variables.
 

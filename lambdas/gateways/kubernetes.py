@@ -313,6 +313,7 @@ class KubernetesCluster:
         nodes = map(Node, self._api.list("/api/v1/nodes", ""))
         return {node.name: node for node in nodes}
 
+    # Decisions 7 and 42: claims and grants are objects in the cluster, changed only in the version that was read.
     def claim_nodes(
         self, run_id: str, instance_type: str, num_nodes: int, *, avoided_nodes: Sequence[str] = ()
     ) -> None:

@@ -116,6 +116,7 @@ class RunTable:
         """Whether people have been told of an event of an execution."""
         return _is_told(self._get(notice_key(execution_arn, about)))
 
+    # Decision 67: a message is claimed, sent and marked, so that a crash or a second call sends it once.
     def claim_notice(self, source: str, about: str, *, now: datetime, until: datetime) -> NoticeState:
         """Take over the sending of a message, unless it has been sent or another call is sending it. Safe to repeat.
 

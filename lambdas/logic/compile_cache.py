@@ -30,6 +30,7 @@ HASH_LENGTH = 12
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}$")
 
 
+# Decision 15: one writer for each key, and readers copy.
 def cache_key(spec: RunSpec, *, image_digest: str | None) -> str:
     """The key of a run's cache. It begins with a readable name: `<cacheset or spec's name>-<12 hex digits>`.
 

@@ -33,6 +33,7 @@ class Owner:
     """Whether Step Functions could be asked."""
 
 
+# Decision 45: Step Functions decides which runs have ended; an unknown run is not touched.
 def leftovers(held: Iterable[Held], owners: Mapping[str, Owner], *, now: datetime, region: str) -> list[RunLeftovers]:
     """What each run holds without running, in the order of the runs' ids.
 

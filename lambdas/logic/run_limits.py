@@ -36,6 +36,7 @@ SAVED_WITHIN = timedelta(minutes=10)
 """Time before the end of a run's nodes at which it is stopped: a pod's grace period, and room for slow file systems."""
 
 
+# Decision 43: a limit ends a run with a checkpoint, and warns at 80 %.
 def held(
     run: Run,
     spending: Spending,

@@ -36,6 +36,7 @@ class FailedPod:
     lines: tuple[str, ...] = ()
 
 
+# Decisions 19, 56 and 65: evidence decides about a restart; an exception that no rule explains is the program's own.
 def failure(
     job: JobRef,
     status: JobStatus,

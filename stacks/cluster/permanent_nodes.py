@@ -28,6 +28,7 @@ MEMORY_GIB = 8
 ROOT_GIB = 50
 
 
+# Decision 70: small jobs have permanent nodes of their own, away from controllers.
 def add_permanent_nodes(
     cluster: eks.Cluster,
     settings: Cluster,

@@ -87,6 +87,7 @@ class NetworkStack(cdk.Stack):
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(self._network.cidr),
             availability_zones=self.availability_zones,
+            # Decision 9: one NAT gateway, since interface endpoints cost more than the traffic.
             nat_gateways=1,
             # In the zone where training happens: its traffic stays in the zone.
             nat_gateway_subnets=ec2.SubnetSelection(
@@ -185,6 +186,7 @@ class NetworkStack(cdk.Stack):
         return group
 
 
+# Decision 8: zones by id, so that synthesis looks nothing up.
 def _place_by_zone_id(subnet: ec2.ISubnet) -> None:
     """Replace the zone's name, which the L2 construct writes, by its id."""
     resource = subnet.node.default_child

@@ -36,6 +36,7 @@ MAX_CONCURRENCY = 5
 """Calls of a function for its queue at the same time: a message that hangs keeps one of them busy until its time-out.
 Not more, because a folder that was uploaded by mistake should not go off at once."""
 
+# Decision 10: uploads and schedules go through one queue to StartRun, which names the execution by content.
 START_RUN, REPORT_LOST_REQUEST = EVENT_HANDLERS[:2]
 QUEUE_READERS = {START_RUN.name: "RunRequests", REPORT_LOST_REQUEST.name: "RunRequests"}
 """Dead-letter queue of the functions that read queues. Others have one of their own."""

@@ -47,6 +47,7 @@ class Difference:
         return f"{subject} is {_text(self.asked)} and the checkpoint was made with {_text(self.written)}"
 
 
+# Decision 32: a checkpoint belongs to one training.
 def differences(
     written_model: Mapping[str, Any], written_settings: Mapping[str, Any], asked: Fingerprint
 ) -> list[Difference]:

@@ -30,6 +30,7 @@ VERSION = 2
 """Version of the order. Data sets, seeds and positions give the same samples as long as the version stays; a change of
 the order raises it. In version 1, blocks of 4,096 rows followed one another, and all ranks read each of them."""
 
+# Decision 31: 64 lanes, so that each batch mixes distant rows and each byte is read by one node.
 LANES = 64
 """Places of the data set that the gang reads at the same time. More lanes would divide the reading between more
 than 64 ranks; fewer would mix less, and need less memory in a process that trains alone."""

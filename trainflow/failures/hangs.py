@@ -26,6 +26,7 @@ class HangLine:
     """The line's beginning, without its rank's prefix."""
 
 
+# Decision 64: a hang that the log reports ends the job within minutes.
 def hang_line(text: str) -> HangLine | None:
     """What a log line says of a hang; None for other lines, and for warnings, after which programs go on."""
     searched = text.lower()

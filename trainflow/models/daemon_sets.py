@@ -48,6 +48,7 @@ class DaemonSet:
         return {"cpu": f"{self.millicpu}m", "memory": f"{self.memory_mib}Mi"}
 
 
+# Decision 24: one table of the daemon sets' requests; pods request the rest of a node.
 DAEMON_SETS = (
     DaemonSet(
         name="aws-node",

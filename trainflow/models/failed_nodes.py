@@ -41,6 +41,7 @@ def refutation(nodes: Sequence[str]) -> str:
     )
 
 
+# Decisions 44 and 74: these failures prove a node bad; the test of the nodes only advises.
 def proves_node_bad(error: str) -> bool:
     """Whether a failure of this name proves that its node is bad. The test before the training only advises."""
     failure = failure_table().classes.get(error)

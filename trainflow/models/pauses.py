@@ -13,6 +13,7 @@ PART = 20
 year takes 250 polls."""
 
 
+# Decision 20: a poll costs nine history events, so pauses grow with the time waited.
 def pause_seconds(waited_seconds: float, *, shortest: int, longest: float | None = None) -> int:
     """Seconds until the next poll of a condition that the run waits for.
 

@@ -14,6 +14,7 @@ from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
 from trainflow.models.network_policies import API_VERSION, KIND
 
 
+# Decision 77: a gang is reached by its own pods only.
 def network_policies(job: Job) -> list[dict[str, Any]]:
     """The policy of a job whose pods reach each other; none for a job of one pod, which no pod has to reach."""
     if job.ref.num_nodes == 1:

@@ -127,6 +127,7 @@ def pod_spec(job: Job, *, deadline: bool = True) -> dict[str, Any]:
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
+        # Decision 37: an init container brings helpers and code, so that the user's image needs nothing of ours.
         **({"initContainers": [_helpers(job)]} if job.helpers_image else {}),
         "containers": [_container(job)],
         "volumes": _volumes(job),

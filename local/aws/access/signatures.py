@@ -65,6 +65,7 @@ class Signature:
         return self.time.startswith(self.date) and signed_at - SKEW <= now <= signed_at + valid
 
 
+# Decisions 62 and 71: signatures and body hashes are verified, since other users reach the port.
 def signature_of(environ: dict[str, Any]) -> Signature | None:
     """The signature in the header or the query of a request; None if it has none or not all that belongs to one.
 
