@@ -68,7 +68,7 @@ def replaced_functions() -> dict[str, set[str]]:
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "replace":
                 owner, name, _ = call.args
-                attribute = name.value if isinstance(name, ast.Constant) else SEVERAL
+                attribute = str(name.value) if isinstance(name, ast.Constant) else SEVERAL
                 found[path.relative_to(PATCHES).as_posix()].add(f"{ast.unparse(owner)}.{attribute}")
     return dict(found)
 

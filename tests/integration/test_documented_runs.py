@@ -111,11 +111,12 @@ def test_a_run_is_followed_to_its_end(project: Commands, line: str) -> None:
 def test_a_failed_run_is_explained_as_the_page_about_it_shows(project: Commands) -> None:
     (project.folder / "train.py").write_text(PROGRAM + "weights[3]\n")
     write(project.folder, num_nodes=1, max_steps=4)
-    shown = project.answer("run", SPEC, "--local")
+    running = project.begin("run", SPEC, "--local")
+    shown, _ = running.communicate()
     (project.folder / "train.py").write_text(PROGRAM)
-    assert shown.status == 2
-    assert "error          ScriptFailed" in shown.stdout
-    assert "NameError: name 'weights' is not defined" in shown.stdout
+    assert running.returncode == 2
+    assert "error          ScriptFailed" in shown
+    assert "NameError: name 'weights' is not defined" in shown
     status = project.answer("status", "latest", "--local")
     assert status.status == 1
     assert "error     ScriptFailed: Pod " in status.stdout

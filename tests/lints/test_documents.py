@@ -7,7 +7,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
-from tests.documents import REPOSITORY, documents
+from local.twin import REPOSITORY
+from tests.documents import documents
 from tests.every import hold_for_every
 
 DOCS = REPOSITORY / "docs"
