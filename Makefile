@@ -28,8 +28,8 @@ TOGETHER = --dist loadfile --no-loadscope-reorder
 TWO_WORKERS = -n 2 $(TOGETHER) $(NO_HANGING)
 # Runs in the twin and processes of gangs wait for each other a quarter of the time: one more than the cores of CI.
 THREE_WORKERS = -n 3 $(TOGETHER) $(NO_HANGING)
-# The trainer's programs, run as processes: with trn1's PyTorch for each change, with the newest one among the slow proofs.
-PROGRAMS = tests/integration/trainer
+# The trainer's tests: with trn1's PyTorch for each change, with the newest one among what runs at night.
+TRAINER = tests/unit/trainer tests/integration/trainer
 CDK_APP = -c config=config/$(CONFIG).yaml
 ASSEMBLY ?= cdk.out
 # Which stacks, by the names in app.py: STACKS="Storage Orchestration". What they depend on is deployed with them.
@@ -42,7 +42,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 mutants \
+.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test nightly test-slow test-trn1 mutants \
 	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
@@ -85,23 +85,21 @@ unit: $(INSTALLED) ## The fast tests, in about a minute
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
-	$(BIN)/pytest -q $(THREE_WORKERS) --ignore $(PROGRAMS) --ignore tests/lints -m "not slow and not index"
+	$(BIN)/pytest -q $(THREE_WORKERS) $(addprefix --ignore ,$(TRAINER) tests/lints) -m "not slow and not index"
 
-test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's programs on the newest PyTorch
-	$(BIN)/pytest -q --timeout 3600 -m slow
-	$(BIN)/pytest -q --timeout 3600 -m "not slow" $(PROGRAMS)
+nightly: test-slow mutants ## Everything that takes too long for each change; docs/nightly.md has the last results
 
-# XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
-# have packages that this environment lacks, and are about no torch.
+test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's tests on the newest PyTorch
+	$(BIN)/python -m tests.nightly slow programs
+
+# XLA first and by itself: torch counts the devices when a process computes its first gradients.
 TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"
 test-trn1: $(XLA) ## The trainer's tests on trn1's torch and PyTorch/XLA, in an environment of its own (4.1 GB to download)
 	$(TRN1_TESTS) tests/xla
-	$(TRN1_TESTS) tests/unit/trainer $(PROGRAMS) --ignore tests/unit/trainer/test_trainer_benchmarks.py
+	$(TRN1_TESTS) $(TRAINER)
 
 mutants: $(INSTALLED) ## Whether the tests notice small faults in the state machines, Python modules and stacks
-	$(BIN)/python -m tests.mutants
-	$(BIN)/python -m tests.module_mutants
-	$(BIN)/python -m tests.stack_mutants
+	$(BIN)/python -m tests.nightly machines modules stacks
 
 benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks overhead --out benchmarks/results/overhead.json

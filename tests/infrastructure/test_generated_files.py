@@ -11,6 +11,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from stacks.tools import instance_types
+from tests import nightly
 from trainflow.cli.instance_reference import instance_reference
 from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.schemas import schema_of
@@ -72,3 +73,7 @@ def test_the_reference_of_instance_types_is_the_data_files() -> None:
 
 def test_the_instance_types_are_what_ec2_describes() -> None:
     assert Path("trainflow/models/instance_types.json").read_text() == instance_types.text()
+
+
+def test_the_page_of_long_proofs_shows_the_stored_results() -> None:
+    assert nightly.PAGE.read_text() == nightly.page(nightly.stored())
