@@ -183,6 +183,7 @@ def test_graphs_that_fail_again_stop_the_run_which_names_them_and_lets_others_tr
     assert_nothing_is_left(twin, run_id)
 
 
+@pytest.mark.slow
 def test_a_ready_cache_that_was_deleted_or_damaged_is_compiled_again(runs: Runs, twin: Twin) -> None:
     first, second, third = (f"gone-00000000000{number}" for number in (1, 2, 3))
     assert runs.run(first, spec_of("gone")).status == "SUCCEEDED"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,6 @@ from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, steps_spec
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import parse_run_spec
-
-INJECTIONS = ("keeps", "ends", "beside")
-"""Containers that keep the pod running, that end at once, and that run beside as init containers."""
 
 RANK0 = re.compile(r"-0-\w{5}$")
 """End of the names of pods of index 0 in a Job."""
@@ -127,10 +125,28 @@ def _plain(text: str, run_id: str) -> str:
     return re.sub(r"trn1-32xlarge-\d+|\d{4}-\d\d-\d\d\S*|\d+[.:]\d+", "…", text)
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_run_with_injected_containers_is_as_one_without(twin: Twin, tmp_path: Path, end: str) -> None:
-    plain = seen(twin, "plain", end, tmp_path / "plain")
-    assert plain.status == ("SUCCEEDED" if end == "succeeds" else "FAILED")
-    assert any("step_loss" in line for line in plain.log)
-    for name in INJECTIONS:
-        assert seen(twin, name, end, tmp_path / name) == plain, name
+Plain = Callable[[str], Seen]
+
+
+@pytest.fixture(scope="module")
+def plain(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    """A run without injected containers that ends in this way, made once."""
+
+    @functools.cache
+    def run(end: str) -> Seen:
+        found = seen(twin, "plain", end, tmp_path_factory.mktemp("plain"))
+        assert found.status == ("SUCCEEDED" if end == "succeeds" else "FAILED")
+        assert any("step_loss" in line for line in found.log)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", ["keeps", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ends", "beside"))]
+)
+@pytest.mark.parametrize("end", ["fails", pytest.param("succeeds", marks=pytest.mark.slow)])
+def test_a_run_with_injected_containers_is_as_one_without(
+    twin: Twin, plain: Plain, tmp_path: Path, end: str, name: str
+) -> None:
+    assert seen(twin, name, end, tmp_path / name) == plain(end)

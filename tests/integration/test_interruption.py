@@ -16,7 +16,11 @@ import yaml
 from tests.integration.test_runs import processes_of, steps_spec
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL],
+    ids=lambda number: number.name,
+)
 def test_an_interrupted_run_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     spec_file, out = tmp_path / "spec.yaml", tmp_path / "out"
     spec_file.write_text(yaml.safe_dump(steps_spec(launcher="torchrun", max_steps=600, seconds_per_step=0.1)))

@@ -71,14 +71,20 @@ def start(twin: Twin, tmp_path: Path) -> Start:
     return start
 
 
-@pytest.mark.parametrize("launcher", ["none", "torchrun"])
-@pytest.mark.parametrize("num_nodes", [3, 5])
+@pytest.mark.parametrize(
+    ("num_nodes", "launcher"),
+    [
+        (3, "none"),
+        *(pytest.param(*size, marks=pytest.mark.slow) for size in ((3, "torchrun"), (5, "none"), (5, "torchrun"))),
+    ],
+)
 def test_a_gang_of_an_odd_number_of_nodes_trains_at_once(start: Start, num_nodes: int, launcher: str) -> None:
     record = start(f"steps-odd-{launcher}-{num_nodes}", num_nodes=num_nodes, launcher=launcher)
     assert (record.error, record.status) == (None, "SUCCEEDED")
     assert (record.restarts, record.avoided_nodes, record.warnings) == ([], [], [])
 
 
+@pytest.mark.slow
 def test_a_gang_that_is_slow_as_a_whole_trains_at_once(start: Start) -> None:
     record = start("steps-0000all-slow", num_nodes=3, SLOW_ATTEMPTS=ALL_ATTEMPTS, SLOW_NODES="0,1,2")
     assert (record.error, record.status) == (None, "SUCCEEDED")
@@ -90,7 +96,7 @@ def nodes_of(record: RunRecord, attempt: int, index: str = "") -> set[str | None
     return {pod.node for pod in pods if f"{record.run_id}-training-{attempt}-{index}" in pod.name}
 
 
-@pytest.mark.parametrize(("max_restarts", "slow"), [(2, "1"), (1, ALL_ATTEMPTS)])
+@pytest.mark.parametrize(("max_restarts", "slow"), [(2, "1"), pytest.param(1, ALL_ATTEMPTS, marks=pytest.mark.slow)])
 def test_a_gang_leaves_out_the_node_that_is_slow_in_the_test(start: Start, max_restarts: int, slow: str) -> None:
     """The last restart that is allowed runs without the test, which could only end the run."""
     run_id = f"steps-00unhealthy-{max_restarts}"
@@ -103,6 +109,7 @@ def test_a_gang_leaves_out_the_node_that_is_slow_in_the_test(start: Start, max_r
     assert len(nodes_of(record, 2)) == 2 and not nodes_of(record, 2) & {*record.avoided_nodes}
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_wherever_it_runs_is_left_out_and_its_nodes_are_used_again(start: Start) -> None:
     """No run restarts more often without a step than its limit says."""
     record = start("steps-0000refuted", max_restarts=4, SLOW_ATTEMPTS=ALL_ATTEMPTS, SLOW_NODES="1")

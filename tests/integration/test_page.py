@@ -402,6 +402,7 @@ def test_the_page_is_used_with_the_keyboard_alone(browser: Browser, served: Page
         }
 
 
+@pytest.mark.slow
 def test_the_picture_in_the_documentation_is_of_this_page(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
