@@ -90,7 +90,7 @@ test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make t
 nightly: test-slow mutants ## Everything that takes too long for each change; docs/nightly.md has the last results
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's tests on the newest PyTorch
-	$(BIN)/python -m tests.nightly slow programs
+	$(BIN)/python -m tests.nightly slow programs inputs
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients.
 TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"

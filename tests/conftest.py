@@ -16,8 +16,10 @@ from hypothesis import settings
 
 LISTENED_FOR = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-settings.register_profile("trainflow", deadline=None)  # how fast a machine is is no property of the code
-settings.load_profile("trainflow")
+# A machine's speed is not a property of the code: no test has a deadline.
+settings.register_profile("change", deadline=None, max_examples=25)
+settings.register_profile("nightly", deadline=None, max_examples=200)
+settings.load_profile("change")
 
 os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # 1,300 images and their volumes, for each account and region anew
 

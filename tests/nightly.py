@@ -50,6 +50,10 @@ PHASES = {
         title="The trainer and its programs on the newest PyTorch",
         words=(*_PYTEST, "-m", "not slow", "tests/unit/trainer", "tests/integration/trainer"),
     ),
+    "inputs": Phase(
+        title="Generated inputs, eight times as many as for each change",
+        words=(*_PYTEST, "-m", "hypothesis and not slow", "--hypothesis-profile", "nightly"),
+    ),
     "machines": Phase(title="Small faults in the state machines", words=("-m", "tests.mutants"), counts_tests=False),
     "modules": Phase(title="Small faults in modules", words=("-m", "tests.module_mutants"), counts_tests=False),
     "stacks": Phase(title="Small faults in the stacks", words=("-m", "tests.stack_mutants"), counts_tests=False),
