@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.logic.fleet import IdleNodes, no_price, usd
-from trainflow.errors import ENDED_BY_LIMIT, NodeUnhealthy, TrainflowError
+from trainflow.errors import NodeUnhealthy, TrainflowError
+from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
 from trainflow.models.failed_nodes import failed_node, proves_node_bad, refutation
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor, Stage
@@ -34,7 +35,7 @@ def subject(run_id: str, status: RunStatus, *, error: RunError | None = None) ->
 
 
 def _is_limit(error: RunError) -> bool:
-    return error.name in {each.__name__ for each in ENDED_BY_LIMIT}
+    return error.name in error_list("ended_by_limit")
 
 
 def _short(name: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from trainflow.errors import NodeUnhealthy
-from trainflow.failures.table import failure_table
+from trainflow.failures.error_table import error_table
 
 MAX_NODES = 16
 """Nodes that a run remembers, and that it avoids: the newest ones. Where more fail, the nodes are not the reason."""
@@ -44,7 +44,7 @@ def refutation(nodes: Sequence[str]) -> str:
 # Decisions 44 and 74: these failures prove a node bad; the test of the nodes only advises.
 def proves_node_bad(error: str) -> bool:
     """Whether a failure of this name proves that its node is bad. The test before the training only advises."""
-    failure = failure_table().classes.get(error)
+    failure = error_table().get(error)
     return failure is not None and not failure.same_node and error != NodeUnhealthy.__name__
 
 
@@ -99,7 +99,7 @@ class FailedNodes(BaseModel):
         )
 
     def _with_failure(self, error: str, node: str | None) -> FailedNodes:
-        failure = failure_table().classes.get(error)
+        failure = error_table().get(error)
         if node is None or node in self.avoided or failure is None or not failure.restart:
             return self
         if node not in self.suspected and failure.same_node:

@@ -13,6 +13,6 @@ class RunError:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     name: str
-    """Class name of the error, as in `trainflow/errors.py` and in the state machines."""
+    """Name of the error, as in `trainflow/failures/errors.toml` and in the state machines."""
     message: str
     what_to_do: str

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from trainflow.errors import TrainflowError, named_errors
+from trainflow.errors import NEXT_STEP
+from trainflow.failures.error_table import error_table
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.history import Event, ExecutionHistory
 
@@ -81,19 +82,17 @@ def explained(name: str, cause: str) -> RunError:
 
 
 def what_to_do(name: str) -> str:
-    """The next step for an error: for our errors by class, for Step Functions' own by the table above."""
-    ours = named_errors().get(name)
-    if ours is not None:
+    """The next step for an error: for our errors by their table, for Step Functions' own by the table above."""
+    if (ours := error_table().get(name)) is not None:
         return ours.what_to_do
     by_prefix = (advice for prefix, advice in _BY_PREFIX.items() if name.startswith(prefix))
-    return WHAT_TO_DO.get(name) or next(by_prefix, TrainflowError.what_to_do)
+    return WHAT_TO_DO.get(name) or next(by_prefix, NEXT_STEP)
 
 
 def _summary(name: str) -> str:
-    """A sentence for an error that came without a message: the first line of its class, or its name."""
-    ours = named_errors().get(name)
-    documented = (ours.__doc__ or "").strip().splitlines() if ours else []
-    return documented[0] if documented else f"The run ended with {name} and no message."
+    """A sentence for an error that came without a message: its meaning, or its name."""
+    ours = error_table().get(name)
+    return ours.means if ours is not None else f"The run ended with {name} and no message."
 
 
 def _json_object(text: str) -> dict[str, Any]:
