@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from trainflow.failures.error_table import error_table
+from trainflow.failures.judgement import Judgement
 
 NEXT_STEP = "Read the run's report for the state that failed."
 """What to do about an error that has no advice of its own."""
@@ -17,6 +18,9 @@ NEXT_STEP = "Read the run's report for the state that failed."
 
 class TrainflowError(Exception):
     """Base of all errors with a message for the person who started the run: one sentence."""
+
+    judgement: Judgement | None = None
+    """Why a failed job has this error; None for an error that was not judged."""
 
     @property
     def what_to_do(self) -> str:
@@ -125,6 +129,13 @@ class ClusterAccessDenied(TrainflowError): ...
 
 
 class ServiceUnavailable(TrainflowError): ...
+
+
+def named_error(name: str, message: str, judgement: Judgement | None = None) -> TrainflowError:
+    """The error of an entry of the table."""
+    error = named_errors()[name](message)
+    error.judgement = judgement
+    return error
 
 
 @cache

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from trainflow.errors import NEXT_STEP
 from trainflow.failures.error_table import error_table
+from trainflow.failures.judgement import from_text
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.history import Event, ExecutionHistory
 
@@ -75,10 +77,10 @@ def explained(name: str, cause: str) -> RunError:
         return explained(str(child_error), str(said.get("Cause") or said.get("cause") or ""))
     if said.get("errorType") and name in ("States.TaskFailed", "States.ALL"):
         name = str(said["errorType"])
-    message = str(
-        said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause)
-    ).strip()
-    return RunError(name=name, message=message or _summary(name), what_to_do=what_to_do(name))
+    text = str(said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause))
+    message, judgement = from_text(text.strip())
+    judged: dict[str, Any] = asdict(judgement) if judgement is not None else {}
+    return RunError(name=name, message=message or _summary(name), what_to_do=what_to_do(name), **judged)
 
 
 def what_to_do(name: str) -> str:
