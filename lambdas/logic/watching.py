@@ -34,6 +34,8 @@ class FailedPod:
 
     pod: WorkerPod
     lines: tuple[str, ...] = ()
+    unread: str | None = None
+    """Why the log could not be read; None if it was."""
 
 
 # Decisions 19, 56 and 65: evidence decides about a restart; an exception that no rule explains is the program's own.

@@ -16,8 +16,8 @@ SECTIONS = {
     Group.JOB: """
 ## A job has failed
 
-Rules of `trainflow/failures/table.toml` lead from a job's exit codes, log and reasons to one of these. "Judged by" in the
-message, on the page and in the report is the name of the rule, `named by the program`, or `default` if nothing gave
+Rules of `trainflow/failures/table.toml` lead from a job's exit codes, log and reasons to one of these. "Judged by" in
+the message, on the page and in the report is the name of the rule, `named by the program`, or `default` if nothing gave
 evidence. A job is restarted from the newest checkpoint ([jobs.md](jobs.md)) where another attempt may succeed.
 """,
     Group.WORKFLOW: """
