@@ -13,14 +13,14 @@ from trainflow.failures.error_table import error_table
 from trainflow.failures.judgement import Judgement
 
 NEXT_STEP = "Read the run's report for the state that failed."
-"""What to do about an error that has no advice of its own."""
+"""Advice for an error without its own."""
 
 
 class TrainflowError(Exception):
     """Base of all errors with a message for the person who started the run: one sentence."""
 
     judgement: Judgement | None = None
-    """Why a failed job has this error; None for an error that was not judged."""
+    """Decision behind the error of a failed job; None for an error that was not judged."""
 
     @property
     def what_to_do(self) -> str:

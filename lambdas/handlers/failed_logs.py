@@ -15,7 +15,7 @@ from trainflow.failures.log_lines import MAX_LINES
 from trainflow.models.job_status import WorkerPod
 
 READING_SECONDS = 20.0
-"""Time after which no further log is read: one that hangs takes 20 seconds more, of the function's 60."""
+"""No log is begun after this time: one that hangs takes 20 seconds more, of the function's 60."""
 
 
 class FailedLogs:

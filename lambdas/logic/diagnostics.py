@@ -11,7 +11,7 @@ from lambdas.logic.watching import FailedPod
 from trainflow.models.log_line import LogLine
 
 TAIL_LINES = 100
-"""Lines of each failed pod's log among which its program's last ones are sought, torchrun's report among them."""
+"""Lines at the end of each failed pod's log that the diagnosis searches, torchrun's report among them."""
 
 LAST_LINES = 30
 """Lines of each failed pod's program that are kept: a Python traceback and what came before it."""

@@ -35,7 +35,7 @@ class FailedPod:
     pod: WorkerPod
     lines: tuple[str, ...] = ()
     unread: str | None = None
-    """Why the log could not be read; None if it was."""
+    """Reason for a log that could not be read; None if it was."""
 
 
 # Decisions 19, 56 and 65: evidence decides about a restart; an exception that no rule explains is the program's own.

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Group(StrEnum):
-    """What an error is about; `errors.toml` explains them."""
+    """Subject of an error; `errors.toml` explains the values."""
 
     JOB = "job"
     WORKFLOW = "workflow"
@@ -36,7 +36,7 @@ class NamedError:
     restart: bool
     """Whether the same job may succeed at another attempt."""
     same_node: bool = True
-    """Whether another attempt may use the node again on which the job failed."""
+    """Whether another attempt may use the node again where the job failed."""
     named_by_programs: bool = False
     """Whether a program in a pod may report it."""
     words: tuple[str, ...] = ()
@@ -66,12 +66,12 @@ def error_list(name: str) -> list[str]:
     """Names of the errors of a list, in the order of the table.
 
     Args:
-        name: `about_the_run` for errors that would come again at another try, `unavailable` for those that pass,
-            `restarted` for those after which a job is submitted again, `ended_by_limit` for those with which a run ends
-            as its spec says.
+        name: `about_the_run` has the errors that would come again at another try, `unavailable` those that pass,
+            `restarted` those that have the job submitted again, `ended_by_limit` those of a run that ends as its spec
+            says.
 
     Raises:
-        KeyError: If there is no such list.
+        KeyError: If the list does not exist.
     """
     belongs = _LISTS[name]
     return [error.name for error in error_table().values() if belongs(error)]

@@ -1,4 +1,4 @@
-"""Why a failed job has its error: the fields that travel beside the message from judging to record, page and mail.
+"""The decision behind the error of a failed job: fields that travel beside the message to record, page and mail.
 
 Lambda reports the class of an exception and its text, and nothing else, so a judged error crosses the state machine as
 `{"message": …, "rule": …, "line": …, "pod": …, "node": …}` in its text
@@ -14,10 +14,10 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What decided the error of a failed job."""
+    """The evidence that decided the error of a failed job."""
 
     rule: str
-    """Name of the rule in `table.toml`, or `named by the program` or `default`."""
+    """Name of the rule in `table.toml`, or `named by the program`, `hang` or `default`."""
     line: str = ""
     """The line of the log that decided; empty if another evidence did."""
     pod: str | None = None

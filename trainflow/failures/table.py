@@ -27,7 +27,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What leads to an error."""
+    """A pattern of evidence that leads to an error."""
 
     name: str
     kind: Kind
