@@ -145,6 +145,7 @@ schema: $(INSTALLED) ## Generate the JSON Schemas, the references and the tables
 	$(BIN)/trainflow schema --markdown > docs/run-spec.md
 	$(BIN)/trainflow schema --instance-types > docs/instance-types.md
 	$(BIN)/python -m tests.infrastructure.generated_pages
+	$(BIN)/trainflow schema --errors > docs/errors.md
 
 audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI
 	$(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes $(addprefix --requirement ,$(HASHED))

@@ -31,7 +31,7 @@ from local.many_runs import start_all
 from local.place import TwinRuns
 from local.planned_faults import OUT_OF_SERVICE
 from local.twin import Twin
-from trainflow.failures.table import restarted_errors
+from trainflow.failures.error_table import error_list
 from trainflow.models.kubernetes_names import RUN_LABEL, STAGE_LABEL
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.failure import run_error
@@ -166,7 +166,7 @@ def times_of(history: ExecutionHistory, began: float | None, row: Row, *, wanted
     times = {"detect": round(noticed - began, 1)}
     if again is not None:
         times["recover"] = round(again - noticed, 1)
-    elif wanted in restarted_errors():
+    elif wanted in error_list("restarted"):
         row.add(Row(lost=1, notes=["the job was not submitted again"]))
     return times
 

@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from local.aws.faults import Fault
 from local.aws.throttling import CODES
 from trainflow.client.place import PlaceUnavailable
-from trainflow.errors import InvalidRunSpec, named_errors
+from trainflow.errors import InvalidRunSpec
+from trainflow.failures.error_table import error_table
 from trainflow.models.functions import FUNCTIONS
 from trainflow.models.sentences import sentences, shortened
 from trainflow.models.spec_document import decode
@@ -81,7 +82,7 @@ class FunctionFault(Moment):
 
     error: str = "Runtime.ExitError"
     """Name under which Step Functions reports it: one of Lambda's, such as `Sandbox.Timedout` for a time-out, or one of
-    `trainflow/errors.py`."""
+    `trainflow/failures/errors.toml`."""
     after_acting: bool = False
     """Whether the function does its work first; its answer is lost."""
     calls: Count = 1
@@ -92,8 +93,8 @@ class FunctionFault(Moment):
     def _known_error(cls, name: str) -> str:
         from local.fault_injection import NAMES_OF_FAULTS
 
-        known = {**dict.fromkeys(NAMES_OF_FAULTS, ""), **dict.fromkeys(named_errors(), "")}
-        return _one_of(name, known, "an error of Lambda or of trainflow/errors.py") or name
+        known = {**dict.fromkeys(NAMES_OF_FAULTS, ""), **dict.fromkeys(error_table(), "")}
+        return _one_of(name, known, "an error of Lambda or of trainflow/failures/errors.toml") or name
 
     @model_validator(mode="after")
     def _a_subject(self) -> Self:

@@ -2,7 +2,8 @@
 
 This is the one loader: the stacks deploy its JSON, the twin executes it and the tests read it. YAML is used for its
 comments and for its anchors, so that a list of retriers stands once in a file. Top-level keys that begin with `x-` hold
-what is anchored and are dropped.
+what is anchored and are dropped. `x-errors:<list>` in an item of a list stands for the errors of that list
+(`trainflow.failures.error_table`): the item is repeated with the name of each.
 
 Amazon States Language is JSON, so everything else that YAML can say is refused with its line: duplicate keys (YAML 1.2,
 §3.2.1.3, forbids them; PyYAML keeps the last one: https://github.com/yaml/pyyaml/issues/165), dates, tags, merge keys,
@@ -18,6 +19,8 @@ from typing import Any
 
 import yaml
 
+from trainflow.failures.error_table import error_list
+
 FOLDER = Path(__file__).parents[1] / "statemachines"
 """Folder of the texts in a checkout of the repository, which the stacks and the twin read."""
 
@@ -26,6 +29,9 @@ NAMES = ("training", "watch_job")
 
 SHARED = "x-"
 """Beginning of the top-level keys whose values are there to be anchored."""
+
+ERRORS = "x-errors:"
+"""Beginning of a string that stands for the names of a list of errors."""
 
 _STRING = "tag:yaml.org,2002:str"
 _LITERALS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
@@ -58,7 +64,10 @@ def definition(name: str, *, folder: Path = FOLDER) -> dict[str, Any]:
     if not isinstance(root, yaml.MappingNode):
         raise InvalidDefinition(f"{path.name}: write a mapping with the keys StartAt and States.")
     document: dict[str, Any] = _Converter(path.name).value(root)
-    return {key: value for key, value in document.items() if not key.startswith(SHARED)}
+    made = {key: value for key, value in document.items() if not key.startswith(SHARED)}
+    if f'"{ERRORS}' in json.dumps(made):
+        raise InvalidDefinition(f"{path.name}: write {ERRORS}<list> as an item of a list, or as a value of one.")
+    return made
 
 
 def definition_json(name: str, *, folder: Path = FOLDER) -> str:
@@ -84,9 +93,24 @@ class _Converter:
                 return self._mapping(node)
             if isinstance(node, yaml.ScalarNode):
                 return self._scalar(node)
-            return [self.value(item) for item in node.value]
+            return [value for item in node.value for value in self._repeated(item)]
         finally:
             self._open.pop()
+
+    def _repeated(self, item: yaml.Node) -> list[Any]:
+        """The item of a list, once for each error of the list of errors that it names."""
+        value = self.value(item)
+        texts = value.values() if isinstance(value, dict) else [value]
+        named = next((text for text in texts if isinstance(text, str) and text.startswith(ERRORS)), None)
+        if named is None:
+            return [value]
+        try:
+            errors = error_list(named.removeprefix(ERRORS))
+        except KeyError:
+            raise self._refusal(item, f"there is no list of errors {named.removeprefix(ERRORS)}") from None
+        if not isinstance(value, dict):
+            return list(errors)
+        return [{key: error if text == named else text for key, text in value.items()} for error in errors]
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Any]:
         made: dict[str, Any] = {}

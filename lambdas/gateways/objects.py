@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from botocore.exceptions import ClientError
 
@@ -31,6 +32,8 @@ class Head:
     """ETag without its quotes."""
     version_id: str | None = None
     """None in a bucket without versions."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The object's own metadata, with lower-case names."""
 
 
 def head(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> Head | None:
@@ -49,7 +52,8 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
         if error.response["ResponseMetadata"]["HTTPStatusCode"] in UNREADABLE:
             return None
         raise
-    return Head(int(answer["ContentLength"]), str(answer["ETag"]).strip('"'), answer.get("VersionId"))
+    etag, metadata = str(answer["ETag"]).strip('"'), answer.get("Metadata", {})
+    return Head(int(answer["ContentLength"]), etag, answer.get("VersionId"), metadata)
 
 
 def has_checksum(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool | None:
@@ -146,10 +150,19 @@ def delete(bucket: str, key: str) -> None:
         client("s3").delete_object(Bucket=bucket, Key=key)
 
 
-def write(bucket: str, key: str, text: str, *, content_type: str = "application/json") -> None:
+def write(
+    bucket: str,
+    key: str,
+    text: str,
+    *,
+    content_type: str = "application/json",
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Write a document."""
     with translated("s3:PutObject"):
-        client("s3").put_object(Bucket=bucket, Key=key, Body=text.encode(), ContentType=content_type)
+        client("s3").put_object(
+            Bucket=bucket, Key=key, Body=text.encode(), ContentType=content_type, Metadata=dict(metadata)
+        )
 
 
 def write_if_same(bucket: str, key: str, text: str, *, etag: str | None) -> str | None:

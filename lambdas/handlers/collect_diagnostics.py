@@ -13,7 +13,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import read
 from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.task import task
-from lambdas.logic.diagnostics import TAIL_LINES, for_payload, pod_diagnosis
+from lambdas.logic.diagnostics import for_payload, pod_diagnosis
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import Run
 from trainflow.record.failure import caught_error
@@ -31,9 +31,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     A log that cannot be read says why in place of its lines: it must not delay the release of the nodes.
     """
     environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
-    pods, logs = backend.failed_pods_of_run(event.run.run_id), FailedLogs(backend)
-    read_logs = [logs.last_lines(pod.name, tail_lines=TAIL_LINES) for pod in pods]
-    diagnoses = [pod_diagnosis(pod, log.lines, unread=log.unread) for pod, log in zip(pods, read_logs, strict=True)]
+    logs = FailedLogs(backend, event.run.run_id, keeps=True)
+    diagnoses = [pod_diagnosis(logs.read(pod)) for pod in backend.failed_pods_of_run(event.run.run_id)]
     error = asdict(caught_error(event.error))
     key = environment.key_of(event.run.run_id, "diagnostics.json")
     document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}

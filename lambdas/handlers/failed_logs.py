@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from botocore.exceptions import ClientError
 
 from lambdas.backends.backend import Backend
+from lambdas.handlers.last_lines import keep_ended_log, kept_log
 from lambdas.handlers.task import logger
+from lambdas.logic.watching import FailedPod
 from trainflow.errors import TrainflowError
+from trainflow.failures.log_lines import MAX_LINES
+from trainflow.models.job_status import WorkerPod
 
 READING_SECONDS = 20.0
-"""Time after which no further log is read: one that hangs takes 20 seconds more, of the function's 60."""
-
-
-@dataclass(frozen=True)
-class LastLines:
-    """The last lines of a log, if it could be read."""
-
-    lines: tuple[str, ...] = ()
-    unread: str | None = None
-    """Why the log could not be read; None if it was."""
+"""No log is begun after this time: one that hangs takes 20 seconds more, of the function's 60."""
 
 
 class FailedLogs:
-    """Logs of a job's failed pods, which are read one after the other. The time for all of them begins now."""
+    """Logs of a run's failed pods, which are read one after the other. The time for all of them begins now."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, run_id: str, *, keeps: bool) -> None:
+        """Makes no request yet.
+
+        Args:
+            backend: The backend of the pods.
+            run_id: Their run.
+            keeps: Whether the function may read and write the kept logs, so that each log is read once.
+        """
+        self._backend, self._run_id, self._keeps = backend, run_id, keeps
         self._deadline = time.monotonic() + READING_SECONDS
 
-    def last_lines(self, pod: str, *, tail_lines: int) -> LastLines:
-        """The last lines of the pod's log; none, and the reason, if it cannot be read in time."""
+    def read(self, pod: WorkerPod) -> FailedPod:
+        """The pod with the last lines of its log; without them and with the reason, if it cannot be read in time."""
+        if self._keeps and (lines := kept_log(self._run_id, pod.name)):
+            return FailedPod(pod, lines)
         if time.monotonic() > self._deadline:
-            return LastLines(unread="There was no time left to read this log.")
+            return FailedPod(pod, unread="There was no time left to read this log.")
         try:
-            lines = tuple(line.text for line in self._backend.read_log(pod, tail_lines=tail_lines))
+            log = tuple(self._backend.read_log(pod.name, tail_lines=MAX_LINES))
         except (TrainflowError, ClientError) as error:
-            logger.warning("a failed pod's log could not be read", extra={"pod": pod, "reason": str(error)})
-            return LastLines(unread=str(error))
-        return LastLines(lines)
+            logger.warning("a failed pod's log could not be read", extra={"pod": pod.name, "reason": str(error)})
+            return FailedPod(pod, unread=str(error))
+        if self._keeps and pod.exit_code is not None:
+            keep_ended_log(self._run_id, pod.name, log)
+        return FailedPod(pod, tuple(line.text for line in log))

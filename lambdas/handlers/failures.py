@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers.failed_logs import FailedLogs
-from lambdas.logic.watching import FailedPod, failure
+from lambdas.logic.watching import failure
 from trainflow.errors import TrainflowError
-from trainflow.failures.log_lines import MAX_LINES
 from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
 
 
 def failure_of(
-    backend: Backend, job: JobRef, status: JobStatus, *, last_step: int | None, may_resume: bool = False
+    backend: Backend,
+    job: JobRef,
+    status: JobStatus,
+    *,
+    last_step: int | None,
+    may_resume: bool = False,
+    keeps_logs: bool = False,
 ) -> TrainflowError:
-    """The error to raise for a job whose status is failed; the arguments are those of `failure`."""
-    pods, logs = backend.failed_pods(job), FailedLogs(backend)
-    failed = [FailedPod(pod, logs.last_lines(pod.name, tail_lines=MAX_LINES).lines) for pod in pods]
+    """The error to raise for a job whose status is failed; the other arguments are those of `failure`.
+
+    Args:
+        backend: The backend of the job.
+        job: The job.
+        status: Its status.
+        last_step: Newest step that rank 0 logged.
+        may_resume: Whether a program that logged no step may have taken some.
+        keeps_logs: Whether the function may keep the logs that it reads, for the states that follow.
+    """
+    pods, logs = backend.failed_pods(job), FailedLogs(backend, job.run_id, keeps=keeps_logs)
+    failed = [logs.read(pod) for pod in pods]
     return failure(job, status, failed, last_step=last_step, may_resume=may_resume)

@@ -59,7 +59,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if status.phase is None:
         spec = event.run.spec
         may_resume = spec.progress == "none" and spec.checkpoint is not None
-        raise failure_of(backend, event.job, status, last_step=event.progress.last_step, may_resume=may_resume)
+        last_step = event.progress.last_step
+        raise failure_of(backend, event.job, status, last_step=last_step, may_resume=may_resume, keeps_logs=True)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
     if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):

@@ -10,6 +10,7 @@ from aws_lambda_powertools import Logger, Tracer
 from pydantic import BaseModel
 
 from trainflow.errors import TrainflowError
+from trainflow.failures.judgement import to_text
 
 logger = Logger(service="trainflow")
 tracer = Tracer(service="trainflow")
@@ -36,6 +37,8 @@ def task(model: type[Event]) -> Callable[[Callable[[Event], dict[str, Any]]], Ha
                 result = work(model.model_validate(event))
             except TrainflowError as error:
                 logger.warning("task failed", extra={"error": type(error).__name__, "reason": str(error)})
+                if error.judgement is not None:
+                    error.args = (to_text(str(error), error.judgement),)  # Lambda reports the class and this text
                 raise
             logger.info("task done", extra={"result": result})
             return result

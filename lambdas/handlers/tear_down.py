@@ -114,4 +114,4 @@ def _after(event: Event) -> Run:
     if event.error is None:
         return run
     failure = caught_error(event.error)
-    return run.model_copy(update={"failed_nodes": run.failed_nodes.after(error=failure.name, message=failure.message)})
+    return run.model_copy(update={"failed_nodes": run.failed_nodes.after(error=failure.name, node=failure.node)})

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 from lambdas.logic.program_output import program_lines
-from trainflow.models.job_status import WorkerPod
+from lambdas.logic.watching import FailedPod
 from trainflow.models.log_line import LogLine
 
 TAIL_LINES = 100
-"""Lines of each failed pod's log that are read, torchrun's report among them."""
+"""Lines at the end of each failed pod's log that the diagnosis searches, torchrun's report among them."""
 
 LAST_LINES = 30
 """Lines of each failed pod's program that are kept: a Python traceback and what came before it."""
@@ -21,27 +22,37 @@ KEPT_LINES = 1000
 """Last lines of a log that are kept when its pod is deleted."""
 
 MAX_KEPT_LINE_LENGTH = 2000
-"""Limit that keeps the stored part of a log at 2 MB at most."""
+"""Limit that keeps the stored part of a log at 2 MB of ASCII characters at most."""
+
+MAX_KEPT_BYTES = 4 * KEPT_LINES * (MAX_KEPT_LINE_LENGTH + 50)
+"""Most bytes of a stored log: a character has up to four, and a line begins with its time."""
 
 PAYLOAD_LINES = 5
 """Lines of each pod that are passed through the state machine: its payload is for small facts, S3 holds the rest."""
 
 
-def pod_diagnosis(pod: WorkerPod, lines: Iterable[str], *, unread: str | None = None) -> dict[str, Any]:
+def pod_diagnosis(failed: FailedPod) -> dict[str, Any]:
     """The diagnosis of one failed pod, with its last lines, or with the reason why its log could not be read."""
+    pod = failed.pod
     diagnosis = {
         "pod": pod.name,
         "node": pod.node,
         "exit_code": pod.exit_code,
         "reason": pod.reason,
-        "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(lines)][-LAST_LINES:],
+        "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(failed.lines[-TAIL_LINES:])][-LAST_LINES:],
     }
-    return diagnosis if unread is None else {**diagnosis, "log_unread": unread[:MAX_LINE_LENGTH]}
+    return diagnosis if failed.unread is None else {**diagnosis, "log_unread": failed.unread[:MAX_LINE_LENGTH]}
 
 
 def kept_text(lines: Iterable[LogLine]) -> str:
-    """The content of a log file: lines with their times."""
-    return "".join(f"{line.logged_at.isoformat()} {line.text[:MAX_KEPT_LINE_LENGTH]}\n" for line in lines)
+    """The content of a log file: the last lines with their times."""
+    last = deque(lines, maxlen=KEPT_LINES)
+    return "".join(f"{line.logged_at.isoformat()} {line.text[:MAX_KEPT_LINE_LENGTH]}\n" for line in last)
+
+
+def kept_lines(text: str) -> tuple[str, ...]:
+    """The lines of a log file without their times."""
+    return tuple(line.partition(" ")[2] for line in text.removesuffix("\n").split("\n"))
 
 
 def for_payload(diagnoses: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

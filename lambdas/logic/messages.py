@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.logic.fleet import IdleNodes, no_price, usd
-from trainflow.errors import ENDED_BY_LIMIT, NodeUnhealthy, TrainflowError
+from trainflow.errors import NodeUnhealthy, TrainflowError
+from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
-from trainflow.models.failed_nodes import failed_node, proves_node_bad, refutation
+from trainflow.models.failed_nodes import proves_node_bad, refutation
 from trainflow.models.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.models.run_record import RunError, RunStatus
 
@@ -34,7 +35,7 @@ def subject(run_id: str, status: RunStatus, *, error: RunError | None = None) ->
 
 
 def _is_limit(error: RunError) -> bool:
-    return error.name in {each.__name__ for each in ENDED_BY_LIMIT}
+    return error.name in error_list("ended_by_limit")
 
 
 def _short(name: str) -> str:
@@ -78,7 +79,7 @@ def message(
     if avoided_nodes:
         lines.append(f"Avoided nodes: {', '.join(avoided_nodes)}, on which jobs of the run had failed; examine them")
     if error is not None:
-        lines += [f"Error: {error.name}", f"What happened: {error.message}"]
+        lines += [f"Error: {error.name}", f"What happened: {error.message}", *_judged_by(error)]
         if _is_limit(error):
             saved = "its artifacts were published" if artifacts else "nothing was published"
             lines.append(f"What was done: the program was asked to save its state and end, {saved}, nodes released.")
@@ -144,7 +145,7 @@ def restarted(
         progress: Progress of its training.
         folder: s3://bucket/prefix/ of its artifacts.
     """
-    node = failed_node(error.message)
+    node = error.node
     done = [f"the job was deleted and is submitted again, as attempt {next_attempt}."]
     if job.stage is Stage.TRAINING:
         done.append("It continues from the newest checkpoint, if there is one.")
@@ -157,12 +158,17 @@ def restarted(
     lines = [
         f"Run: {run_id}",
         f"What happened: the job '{job.name}' failed with {error.name}: {error.message}",
+        *_judged_by(error),
         f"What was done: {' '.join(done)}",
         f"What to do: {examine}If it fails in the same way again: {error.what_to_do.replace(' RUN', f' {run_id}')}",
         *step,
         *_logs(run_id, folder),
     ]
     return f"Trainflow: {_short(run_id)} restarts", "\n".join([*lines, *_links(arn, None)])
+
+
+def _judged_by(error: RunError) -> list[str]:
+    return [f"Judged by: {error.rule}"] if error.rule else []
 
 
 def _unless_it_must(error: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainflow.errors import TrainflowError
-from trainflow.failures.table import restarted_errors
+from trainflow.failures.error_table import error_list
 
 MAX_ATTEMPTS = 3
 """Attempts of one small job. It costs minutes and no accelerator; a cause that three pods met will not go by itself."""
@@ -19,6 +19,6 @@ def attempt_after(failed: TrainflowError, attempt: int) -> int:
     Raises:
         TrainflowError: The error of the job, if no other attempt is made.
     """
-    if attempt >= MAX_ATTEMPTS or type(failed).__name__ not in restarted_errors():
+    if attempt >= MAX_ATTEMPTS or type(failed).__name__ not in error_list("restarted"):
         raise failed
     return attempt + 1

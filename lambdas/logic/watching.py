@@ -15,10 +15,10 @@ from trainflow.errors import (
     LossNotFinite,
     TrainflowError,
     WorkerFailed,
-    named_errors,
+    named_error,
 )
+from trainflow.failures.judgement import Judgement
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
-from trainflow.models.failed_nodes import failed_at, named_at
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
@@ -34,6 +34,8 @@ class FailedPod:
 
     pod: WorkerPod
     lines: tuple[str, ...] = ()
+    unread: str | None = None
+    """Reason for a log that could not be read; None if it was."""
 
 
 # Decisions 19, 56 and 65: evidence decides about a restart; an exception that no rule explains is the program's own.
@@ -62,10 +64,13 @@ def failure(
     if _is(of_job, JobDeadlineExceeded) or _is(verdict, JobDeadlineExceeded):
         return JobDeadlineExceeded(f"The job '{job.name}' ran longer than limits.max_duration_hours allows.")
     if of_job.strength is Strength.CONDITION and (cause is None or verdict.strength is not Strength.CONDITION):
-        return named_errors()[of_job.error.name](f"The job '{job.name}' {status.failure_message}.")
+        sentence = f"The job '{job.name}' {status.failure_message}."
+        return named_error(of_job.error.name, sentence, Judgement(rule=of_job.rule))
     if cause is None:
         return WorkerFailed(f"The job '{job.name}' failed: {status.failure_message or status.failure_reason}.")
-    return named_errors()[verdict.error.name](_sentence(verdict, cause, last_step=last_step))
+    pod = cause.pod
+    judgement = Judgement(rule=verdict.rule, line=verdict.quotation, pod=pod.name, node=pod.node)
+    return named_error(verdict.error.name, _sentence(verdict, cause, last_step=last_step), judgement)
 
 
 def disruption(job: JobRef, pods: Sequence[WorkerPod], *, last_step: int | None) -> TrainflowError:
@@ -95,9 +100,9 @@ def _sentence(verdict: Verdict, failed: FailedPod, *, last_step: int | None) -> 
     """The pod, how it ended, and the line that says why."""
     pod, document = failed.pod, read_result(failed.pod.message)
     if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
-        return f"{document.get('message')} {named_at(pod.name, pod.node)}"
+        return f"{document.get('message')} (pod '{pod.name}' on node '{pod.node}')"
     ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
-    where = f"{failed_at(pod.name, pod.node)} {ended} ({pod.reason or 'Error'})"
+    where = f"Pod '{pod.name}' on node '{pod.node}' {ended} ({pod.reason or 'Error'})"
     where += "" if last_step is None else f" after step {last_step}"
     if verdict.rank_exit_code not in (None, pod.exit_code):
         where += f", its first rank to fail with {verdict.rank_exit_code}"
@@ -183,11 +188,13 @@ def require_hope(job: JobRef, pending_reason: str | None, *, waited: timedelta, 
         if overdue:
             raise GangIncomplete(f"{sentence}.")
         return
-    found = judge(Evidence(pending_reason=pending_reason)).error
+    verdict = judge(Evidence(pending_reason=pending_reason))
+    found = verdict.error
     no_node = _NO_NODE_FITS.search(pending_reason) and not _NODES_CHANGE.search(pending_reason)
     hopeless = no_node or (not found.restart and not _LIFTED_BY_A_PERSON.search(pending_reason))
     if overdue or hopeless:
-        raise named_errors()[found.name](f"{sentence}: {pending_reason[:MAX_MESSAGE_LENGTH]}")
+        reason = pending_reason[:MAX_MESSAGE_LENGTH]
+        raise named_error(found.name, f"{sentence}: {reason}", Judgement(rule=verdict.rule, line=reason))
 
 
 def _minutes(time: timedelta) -> str:
@@ -225,9 +232,11 @@ def require_no_hang(
     if now - hang.seen_at < max(HANG_GRACE, pauses):
         return
     last_step = "no step" if progress.last_step is None else f"no step after {progress.last_step}"
-    raise named_errors()[hang.error](
+    raise named_error(
+        hang.error,
         f"The job '{job.name}' hangs: it has logged {last_step}, and nothing else, in the "
-        f"{_minutes(now - hang.seen_at)} minutes since this line: {hang.line}"
+        f"{_minutes(now - hang.seen_at)} minutes since this line: {hang.line}",
+        Judgement(rule="hang", line=hang.line),
     )
 
 

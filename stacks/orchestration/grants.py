@@ -97,6 +97,14 @@ class SharedGrants:
         )
         return [kept, self.decrypt(), self.write_artifacts]
 
+    def use_kept_logs(self, *actions: str) -> list[Grant]:
+        """Actions on the kept last lines of pods' logs, and on the key of their bucket."""
+        logs = objects(self._storage, self._storage.artifact_bucket, "runs/*/logs/*")
+        return [
+            allow(*actions, on=logs, pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS),
+            allow("kms:Decrypt", "kms:GenerateDataKey", on=self._storage.key.key_arn),
+        ]
+
     def find_rank0(self) -> list[Grant]:
         """Read the object in which rank 0 of an elastic job announces its pod."""
         announcements = allow(
@@ -221,8 +229,8 @@ class TaskGrants(SharedGrants):
         return []
 
     def poll_job(self) -> Grants:
-        """Uses the cluster alone."""
-        return []
+        """Keeps the last lines of failed pods' logs."""
+        return self.use_kept_logs("s3:GetObject", "s3:PutObject")
 
     def locate_rank0(self) -> Grants:
         """Reads the announcements of elastic jobs' rank 0."""
@@ -241,8 +249,8 @@ class TaskGrants(SharedGrants):
         return self.find_rank0()
 
     def collect_diagnostics(self) -> Grants:
-        """Writes the diagnostics beside the run's artifacts."""
-        return [self.write_artifacts]
+        """Writes the diagnostics beside the run's artifacts, and reads the kept logs."""
+        return [self.write_artifacts, *self.use_kept_logs("s3:GetObject")]
 
     def tear_down(self) -> Grants:
         """Releases nodes and leases, stores the last lines of the pods' logs, and publishes the last steps."""
@@ -252,6 +260,7 @@ class TaskGrants(SharedGrants):
             *self.release_caches(),
             self.policies.publish_metrics,
             *self.keep_steps(),
+            *self.use_kept_logs("s3:GetObject"),
         ]
 
     def write_record(self) -> Grants:

@@ -95,6 +95,7 @@ class TriggerGrants:
             *self._shared.write_records(),
             self._shared.describe_runs(self._stack),
             *self._shared.find_rank0(),
+            *self._shared.use_kept_logs("s3:GetObject"),
             *self._shared.use_table("dynamodb:GetItem", "dynamodb:UpdateItem"),
             *self._shared.release_caches(),
             *self._shared.send_messages(),

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 from stacks.tools import instance_types
 from tests import nightly
+from trainflow.cli.error_reference import error_reference
 from trainflow.cli.instance_reference import instance_reference
 from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.schemas import schema_of
@@ -69,6 +70,10 @@ def test_the_reference_is_the_models() -> None:
 
 def test_the_reference_of_instance_types_is_the_data_files() -> None:
     assert Path("docs/instance-types.md").read_text().rstrip() == instance_reference()
+
+
+def test_the_reference_of_errors_is_the_table() -> None:
+    assert Path("docs/errors.md").read_text() == error_reference()
 
 
 def test_the_instance_types_are_what_ec2_describes() -> None:

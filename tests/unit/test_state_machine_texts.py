@@ -29,6 +29,35 @@ def test_anchors_are_written_out_and_their_top_level_key_is_dropped(tmp_path: Pa
     assert made["States"]["A"]["Retry"] is not made["States"]["B"]["Retry"], "a change of one is no change of the other"
 
 
+def test_an_item_of_a_list_stands_for_every_error_of_the_list_that_it_names(tmp_path: Path) -> None:
+    text = (
+        "x-retries:\n  - &retry [{ErrorEquals: [x-errors:unavailable, States.Timeout], MaxAttempts: 3}]\nStates:\n"
+        "  A: {Retry: *retry}\n  B: {Or: [{Variable: $error.Error, StringEquals: x-errors:ended_by_limit}]}\n"
+    )
+    names = ["ClusterUnavailable", "ServiceUnavailable", "States.Timeout"]
+    assert loaded(tmp_path, text)["States"] == {
+        "A": {"Retry": [{"ErrorEquals": names, "MaxAttempts": 3}]},
+        "B": {
+            "Or": [
+                {"Variable": "$error.Error", "StringEquals": "BudgetReached"},
+                {"Variable": "$error.Error", "StringEquals": "DeadlineReached"},
+            ]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("States: {A: {Or: [x-errors:of_nobody]}}", "some.asl.yaml, line 1: there is no list of errors of_nobody"),
+        ("States: {A: {Variable: x-errors:restarted}}", "some.asl.yaml: write x-errors:<list> as an item of a list"),
+    ],
+)
+def test_a_list_of_errors_that_does_not_exist_or_is_no_item_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(InvalidDefinition, match=problem):
+        loaded(tmp_path, text)
+
+
 def test_every_kind_of_json_value_is_read_as_json_reads_it(tmp_path: Path) -> None:
     values: dict[str, Any] = {
         "a": True,

@@ -342,6 +342,7 @@ def schema(
     of: Annotated[SchemaOf, typer.Option(help="What it describes.")] = SchemaOf.RUN_SPEC,
     markdown: Annotated[bool, typer.Option("--markdown", help="A reference of run specs for people instead.")] = False,
     instance_types: Annotated[bool, typer.Option("--instance-types", help="The instance types instead.")] = False,
+    errors: Annotated[bool, typer.Option("--errors", help="The named errors instead.")] = False,
 ) -> None:
     """Print a JSON Schema: of run specs, for editors, or of another document.
 
@@ -349,12 +350,13 @@ def schema(
     commands print with --json.
     """
     leave_plugins()
+    from trainflow.cli.error_reference import error_reference
     from trainflow.cli.instance_reference import instance_reference
     from trainflow.cli.schemas import schema_text
     from trainflow.cli.spec_reference import spec_reference
 
-    if instance_types:
-        typer.echo(instance_reference())
+    if instance_types or errors:
+        typer.echo(instance_reference() if instance_types else error_reference(), nl=instance_types)
         return
     typer.echo(spec_reference() if markdown else schema_text(of), nl=markdown)
 

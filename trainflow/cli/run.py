@@ -19,7 +19,8 @@ from trainflow.client.code import pack
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.client.place import Place, PlaceOptions, open_place
 from trainflow.client.spec_file import read_spec
-from trainflow.errors import ENDED_BY_LIMIT, LossNotFinite, named_errors
+from trainflow.errors import LossNotFinite
+from trainflow.failures.error_table import Group, error_table
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.record.failure import explained
 
@@ -238,9 +239,11 @@ def exit_status(record: RunRecord) -> int:
     """The command's exit status for a run that ended so."""
     if record.status in EXIT_STATUS:
         return EXIT_STATUS[record.status]
-    error = named_errors().get(record.error.name) if record.error else None
-    if error is LossNotFinite:
+    error = error_table().get(record.error.name) if record.error else None
+    if error is None:
+        return FAILED
+    if error.name == LossNotFinite.__name__:
         return LOSS_NOT_FINITE
-    if error in ENDED_BY_LIMIT:
+    if error.group is Group.LIMIT:
         return LIMIT_REACHED
-    return BAD_INPUT if error is not None and error.input_at_fault else FAILED
+    return BAD_INPUT if error.input_at_fault else FAILED

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 
+from trainflow.failures.error_table import NamedError, error_table
 from trainflow.failures.log_lines import (
     FIRST_SIGNAL_EXIT_CODE,
     LAST_SIGNAL_EXIT_CODE,
@@ -15,8 +16,7 @@ from trainflow.failures.log_lines import (
     evidence_lines,
     rank_exit_code,
 )
-from trainflow.failures.table import FailureClass, Kind, Rule, Table, failure_table
-from trainflow.protocol.error_names import CAUSES
+from trainflow.failures.table import Kind, Rule, Table, failure_table
 from trainflow.protocol.result import read_result
 
 MAX_QUOTATION = 500
@@ -86,7 +86,7 @@ class Evidence:
 class Verdict:
     """The class of a failure, and the evidence for it."""
 
-    error: FailureClass
+    error: NamedError
     rule: str
     """Name of the rule of the table, or `default`."""
     strength: Strength = Strength.UNKNOWN
@@ -136,7 +136,7 @@ def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Ve
     yield Strength.PASSING, _by_last_error(table, evidence, lines)
     for kind in LOG_KINDS:
         yield Strength.WEAK, _by_weak_lines(table, kind, evidence, lines)
-    yield Strength.UNKNOWN, _by_default(table, evidence)
+    yield Strength.UNKNOWN, _by_default(evidence)
 
 
 def _all_lines(evidence: Evidence) -> list[str]:
@@ -176,11 +176,11 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
     named = [(str(document.get("error")), str(document.get("message") or ""))]
     named += [(found["name"], line.text) for line in lines if (found := _NAMED.match(line.text))]
     for name, message in named:
-        if name in CAUSES:
+        error = error_table().get(name)
+        if error is not None and error.named_by_programs:
             reason = _by_lines(table, Kind.CAUSE, evidence, evidence_lines([message.partition(": ")[2] or message]))
-            if reason is not None and reason.restart and not table.classes[name].restart:
+            if reason is not None and reason.restart and not error.restart:
                 return reason
-            error = table.classes[name]
             return Verdict(error=error, rule="named by the program", quotation=message[:MAX_QUOTATION])
     return None
 
@@ -315,11 +315,11 @@ def _by_certain_exit_code(table: Table, evidence: Evidence) -> Verdict | None:
     return next((_verdict(rule, evidence) for rule in table.of_kind(Kind.SIGNAL) if certain & rule.exit_codes), None)
 
 
-def _by_default(table: Table, evidence: Evidence) -> Verdict:
+def _by_default(evidence: Evidence) -> Verdict:
     """A program that ends by itself before its first step is its author's to correct; a worker that dies later is
     restarted."""
     name = "ScriptFailed" if _ended_by_itself(evidence) and not evidence.has_steps else "WorkerFailed"
-    return Verdict(error=table.classes[name], rule="default")
+    return Verdict(error=error_table()[name], rule="default")
 
 
 def _ended_by_itself(evidence: Evidence) -> bool:

@@ -1,4 +1,4 @@
-"""The table of failures: `table.toml`, read once per process, at the first failure."""
+"""The table of rules that lead from evidence to an error: `table.toml`, read once per process, at the first failure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any
+
+from trainflow.failures.error_table import NamedError, error_table
 
 
 class Kind(StrEnum):
@@ -23,30 +25,16 @@ class Kind(StrEnum):
     UNCAUGHT = "uncaught"
 
 
-@dataclass(frozen=True)
-class FailureClass:
-    """A named error in which a job can end."""
-
-    name: str
-    """Name of a class of `trainflow.errors`."""
-    restart: bool
-    """Whether the same job may succeed at another attempt."""
-    same_node: bool
-    """Whether another attempt may use the node again on which the job failed."""
-    words: tuple[str, ...]
-    """Other names of the class, in lower case."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What leads to a class."""
+    """A pattern of evidence that leads to an error."""
 
     name: str
     kind: Kind
-    error: FailureClass
-    error_after_steps: FailureClass
+    error: NamedError
+    error_after_steps: NamedError
     """The class for a run that has logged a step."""
-    error_by_line: tuple[tuple[re.Pattern[str], FailureClass], ...]
+    error_by_line: tuple[tuple[re.Pattern[str], NamedError], ...]
     """More exact classes, by what else the line says; the first that is found counts."""
     advice: str
     """What to do, where it is more than the class says; empty otherwise."""
@@ -66,7 +54,7 @@ class Rule:
     hang: bool
     """Whether a line that `log` finds says of a running job that it hangs."""
 
-    def error_at(self, *, has_steps: bool, line: str = "") -> FailureClass:
+    def error_at(self, *, has_steps: bool, line: str = "") -> NamedError:
         """The class of a job's failure.
 
         Args:
@@ -81,7 +69,6 @@ class Rule:
 class Table:
     """The whole table."""
 
-    classes: Mapping[str, FailureClass]
     rules: tuple[Rule, ...]
 
     def of_kind(self, kind: Kind) -> Iterator[Rule]:
@@ -94,25 +81,17 @@ def failure_table() -> Table:
     """The table, with its expressions compiled."""
     text = pkgutil.get_data(__package__, "table.toml") or b""
     document = tomllib.loads(text.decode())
-    classes = {
-        name: FailureClass(name, row["restart"], row.get("same_node", True), tuple(row["words"]))
-        for name, row in document["classes"].items()
-    }
-    return Table(classes, tuple(_rule(row, classes) for row in document["rules"]))
+    return Table(tuple(map(_rule, document["rules"])))
 
 
-def restarted_errors() -> list[str]:
-    """Names of the errors after which a job is restarted, in alphabetical order."""
-    return sorted(name for name, row in failure_table().classes.items() if row.restart)
-
-
-def _rule(row: Mapping[str, Any], classes: Mapping[str, FailureClass]) -> Rule:
+def _rule(row: Mapping[str, Any]) -> Rule:
+    errors = error_table()
     return Rule(
         name=row["name"],
         kind=Kind(row["kind"]),
-        error=classes[row["class"]],
-        error_after_steps=classes[row.get("after_steps", row["class"])],
-        error_by_line=tuple((re.compile(says), classes[name]) for name, says in row.get("by_line", {}).items()),
+        error=errors[row["class"]],
+        error_after_steps=errors[row.get("after_steps", row["class"])],
+        error_by_line=tuple((re.compile(says), errors[name]) for name, says in row.get("by_line", {}).items()),
         advice=row.get("advice", ""),
         log=_compiled(row.get("log", ())),
         message=_compiled(row.get("message", ())),

@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
 from trainflow.errors import NodeUnhealthy
-from trainflow.failures.table import failure_table
+from trainflow.failures.error_table import error_table
 
 MAX_NODES = 16
 """Nodes that a run remembers, and that it avoids: the newest ones. Where more fail, the nodes are not the reason."""
-
-_FAILED_AT = re.compile(r"Pod '[^']{1,253}' on node '(?P<node>[A-Za-z0-9][A-Za-z0-9.-]{0,252})' ")
-_NAMED_AT = re.compile(r"\(pod '[^']{1,253}' on node '(?P<node>[A-Za-z0-9][A-Za-z0-9.-]{0,252})'\)\Z")
-
-
-def failed_at(pod: str, node: str | None) -> str:
-    """Words with which the message about a failed pod begins."""
-    return f"Pod '{pod}' on node '{node}'"
-
-
-def named_at(pod: str, node: str | None) -> str:
-    """Words with which the message of a program that named its own error ends."""
-    return f"(pod '{pod}' on node '{node}')"
-
-
-def failed_node(message: str) -> str | None:
-    """The node in a message that one of the two functions above has a part in; None for other messages."""
-    found = _FAILED_AT.match(message) or _NAMED_AT.search(message)
-    return None if found is None or found["node"] == "None" else found["node"]
 
 
 def refutation(nodes: Sequence[str]) -> str:
@@ -44,7 +24,7 @@ def refutation(nodes: Sequence[str]) -> str:
 # Decisions 44 and 74: these failures prove a node bad; the test of the nodes only advises.
 def proves_node_bad(error: str) -> bool:
     """Whether a failure of this name proves that its node is bad. The test before the training only advises."""
-    failure = failure_table().classes.get(error)
+    failure = error_table().get(error)
     return failure is not None and not failure.same_node and error != NodeUnhealthy.__name__
 
 
@@ -69,14 +49,13 @@ class FailedNodes(BaseModel):
     """Two nodes that the test named in two attempts in a row: it fails wherever it runs, which is evidence against the
     test. The run goes on without it, and uses the nodes again that only the test had named."""
 
-    def after(self, *, error: str, message: str) -> FailedNodes:
+    def after(self, *, error: str, node: str | None) -> FailedNodes:
         """The nodes after another job has failed.
 
         Args:
             error: Name of the error.
-            message: Its message, which names the node if one node failed.
+            node: The node of the pod that failed first; None if no node failed.
         """
-        node = failed_node(message)
         if error != NodeUnhealthy.__name__:
             return self._with_failure(error, node).model_copy(update={"test_failed_on": None})
         if node is not None and self.test_failed_on not in (None, node):
@@ -99,7 +78,7 @@ class FailedNodes(BaseModel):
         )
 
     def _with_failure(self, error: str, node: str | None) -> FailedNodes:
-        failure = failure_table().classes.get(error)
+        failure = error_table().get(error)
         if node is None or node in self.avoided or failure is None or not failure.restart:
             return self
         if node not in self.suspected and failure.same_node:

@@ -13,6 +13,15 @@ class RunError:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     name: str
-    """Class name of the error, as in `trainflow/errors.py` and in the state machines."""
+    """Name of the error, as in `trainflow/failures/errors.toml` and in the state machines."""
     message: str
     what_to_do: str
+    rule: str = ""
+    """Rule by which a failed job was judged (`trainflow/failures/table.toml`); empty for other errors and in records of
+    earlier versions."""
+    line: str = ""
+    """Line of the log that decided; empty if another evidence did."""
+    pod: str | None = None
+    """The pod that failed first; None if no pod did."""
+    node: str | None = None
+    """The node of that pod."""

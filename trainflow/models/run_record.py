@@ -80,6 +80,10 @@ class Restart(_Entry):
     error: str
     """Class name of the error."""
     message: str
+    rule: str = ""
+    """As in the run's error."""
+    node: str | None = None
+    """The node of the pod that failed first; None if no node failed."""
     last_step: int | None = None
     """Newest step that was logged before."""
 

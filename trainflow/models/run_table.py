@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from pydantic import Field
 
-from trainflow.errors import ENDED_BY_LIMIT
+from trainflow.failures.error_table import error_list
 from trainflow.models.backends import BackendName
 from trainflow.models.run import Fact, Run
 from trainflow.models.run_record import RunStatus
@@ -69,7 +69,7 @@ class RunRow(Fact):
                 return True
             case RunStatus.SUCCEEDED:
                 return self.keep_nodes_after_success
-            case RunStatus.FAILED if self.error_name in {error.__name__ for error in ENDED_BY_LIMIT}:
+            case RunStatus.FAILED if self.error_name in error_list("ended_by_limit"):
                 return False  # to keep them would cost more than the limit allows
             case RunStatus.FAILED | RunStatus.TIMED_OUT:
                 return self.keep_nodes

@@ -26,7 +26,7 @@ def failure(error: str, message: str) -> dict[str, Any]:
     """The document of a program that did not.
 
     Args:
-        error: Name of the error; one of `error_names`, if the program knows what is wrong.
+        error: Name of the error; an entry of `trainflow/failures/errors.toml`, if the program knows what is wrong.
         message: One sentence that names the file or field and what to do; shortened until the document fits.
     """
     document = {"error": error, "message": message}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from trainflow.errors import TrainflowError, named_errors
+from trainflow.errors import NEXT_STEP
+from trainflow.failures.error_table import error_table
+from trainflow.failures.judgement import from_text
 from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.history import Event, ExecutionHistory
 
@@ -74,26 +77,24 @@ def explained(name: str, cause: str) -> RunError:
         return explained(str(child_error), str(said.get("Cause") or said.get("cause") or ""))
     if said.get("errorType") and name in ("States.TaskFailed", "States.ALL"):
         name = str(said["errorType"])
-    message = str(
-        said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause)
-    ).strip()
-    return RunError(name=name, message=message or _summary(name), what_to_do=what_to_do(name))
+    text = str(said.get("errorMessage") or said.get("message") or ("" if said or cause.strip() == "{}" else cause))
+    message, judgement = from_text(text.strip())
+    judged: dict[str, Any] = asdict(judgement) if judgement is not None else {}
+    return RunError(name=name, message=message or _summary(name), what_to_do=what_to_do(name), **judged)
 
 
 def what_to_do(name: str) -> str:
-    """The next step for an error: for our errors by class, for Step Functions' own by the table above."""
-    ours = named_errors().get(name)
-    if ours is not None:
+    """The next step for an error: for our errors by their table, for Step Functions' own by the table above."""
+    if (ours := error_table().get(name)) is not None:
         return ours.what_to_do
     by_prefix = (advice for prefix, advice in _BY_PREFIX.items() if name.startswith(prefix))
-    return WHAT_TO_DO.get(name) or next(by_prefix, TrainflowError.what_to_do)
+    return WHAT_TO_DO.get(name) or next(by_prefix, NEXT_STEP)
 
 
 def _summary(name: str) -> str:
-    """A sentence for an error that came without a message: the first line of its class, or its name."""
-    ours = named_errors().get(name)
-    documented = (ours.__doc__ or "").strip().splitlines() if ours else []
-    return documented[0] if documented else f"The run ended with {name} and no message."
+    """A sentence for an error that came without a message: its meaning, or its name."""
+    ours = error_table().get(name)
+    return ours.means if ours is not None else f"The run ended with {name} and no message."
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def _restart(failed: TaskOutput, *, attempt: int) -> Restart:
         at=failed.at,
         error=error.name,
         message=error.message,
+        rule=error.rule,
+        node=error.node,
         last_step=step if isinstance(step, int) else None,
     )
 

@@ -352,7 +352,7 @@ def test_the_summary_of_a_failure_says_what_to_do() -> None:
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "WorkerFailed" in text
     assert "after step 61." in text
-    assert WorkerFailed.what_to_do in text
+    assert WorkerFailed().what_to_do in text
 
 
 def test_the_summary_of_an_aborted_run_is_short() -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 from recorded_runs import recorded
 
-from trainflow.errors import WorkerFailed, named_errors
+from trainflow.failures.error_table import error_table
 from trainflow.record.failure import explained, run_error, what_to_do
 
 
@@ -17,7 +17,7 @@ def test_the_error_of_a_failed_run_has_the_lambdas_message_and_its_classs_advice
     assert error.message == (
         "Pod 'demo-9b0e77d2c41a-training-1-1-q9d4w' on node 'node-1' ended with exit code 137 (Error) after step 61."
     )
-    assert error.what_to_do == WorkerFailed.what_to_do
+    assert error.what_to_do == error_table()["WorkerFailed"].what_to_do
 
 
 @pytest.mark.parametrize("name", ["succeeded", "aborted"])
@@ -36,7 +36,7 @@ def test_the_error_of_a_child_execution_is_unwrapped() -> None:
     error = explained("States.TaskFailed", child)
 
     assert (error.name, error.message) == ("JobStalled", "No step for 5 minutes.")
-    assert error.what_to_do == named_errors()["JobStalled"].what_to_do
+    assert error.what_to_do == error_table()["JobStalled"].what_to_do
 
 
 def test_an_error_without_a_message_still_says_something() -> None:
@@ -47,7 +47,7 @@ def test_an_error_without_a_message_still_says_something() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *named_errors(),
+        *error_table(),
         "States.Timeout",
         "States.Odd",
         "Lambda.Unknown",

@@ -21,26 +21,15 @@ from tests.fakes.runs import job_ref, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
 from tests.unit.lambdas.test_slurm_forms import JOB
 from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
+from trainflow.failures.judgement import Judgement, to_text
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.failed_nodes import MAX_NODES, FailedNodes, failed_at, failed_node, named_at
+from trainflow.models.failed_nodes import MAX_NODES, FailedNodes
 from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
 from trainflow.models.kubernetes_names import CORDONED_ANNOTATION, MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_record import RunStatus
 
 TYPE = "trn1.32xlarge"
-
-
-def failed_on(node: str) -> str:
-    return f"{failed_at('bert-training-1-0', node)} ended with exit code 1 (Error): no."
-
-
-def test_the_node_is_read_from_the_words_that_were_written() -> None:
-    assert failed_node(failed_on("ip-10-0-1-7.us-west-2.compute.internal")) == "ip-10-0-1-7.us-west-2.compute.internal"
-    assert failed_node(f"The disk is full. {named_at('bert-training-1-0', 'n1')}") == "n1"
-    assert failed_node(f"{failed_at('a', None)} was lost") is None
-    assert failed_node(f"The program says: {failed_at('a', 'n1')} was lost") is None
-    assert failed_node("The job 'a' failed: Job has reached the specified backoff limit.") is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +49,7 @@ def test_a_node_is_avoided_after_a_failure_of_hardware_or_two_of_any_class(
 ) -> None:
     nodes = FailedNodes()
     for error, node in failures:
-        nodes = nodes.after(error=error, message=failed_on(node))
+        nodes = nodes.after(error=error, node=node)
     assert nodes.avoided == avoided
     assert not set(nodes.avoided) & set(nodes.suspected)
     assert set(nodes.unproven) <= set(nodes.avoided)
@@ -81,7 +70,7 @@ def test_a_node_is_not_proven_bad_by_failures_that_may_have_another_reason(
 ) -> None:
     nodes = FailedNodes()
     for error, node in failures:
-        nodes = nodes.after(error=error, message=failed_on(node))
+        nodes = nodes.after(error=error, node=node)
     assert nodes.unproven == unproven
 
 
@@ -89,7 +78,7 @@ def test_a_node_that_is_used_again_is_avoided_after_one_more_failure() -> None:
     nodes = FailedNodes(avoided=("a", "b", "c"), unproven=("b", "c"), suspected=("d",))
     again = nodes.used_again(["b"])
     assert again == FailedNodes(avoided=("a", "c"), unproven=("c",), suspected=("d", "b"))
-    assert again.after(error="WorkerFailed", message=failed_on("b")).avoided == ("a", "c", "b")
+    assert again.after(error="WorkerFailed", node="b").avoided == ("a", "c", "b")
     assert nodes.used_again([]) == nodes
 
 
@@ -99,7 +88,7 @@ Failures = list[tuple[str, str | None]]
 def after(failures: Failures) -> FailedNodes:
     nodes = FailedNodes()
     for error, node in failures:
-        nodes = nodes.after(error=error, message=f"Slow. {named_at('bert-training-1-0', node)}")
+        nodes = nodes.after(error=error, node=node)
     return nodes
 
 
@@ -159,7 +148,8 @@ def test_the_state_that_deletes_a_job_returns_the_run_that_remembers_its_node(
     aws: Aws, cluster: FakeKubernetesApi
 ) -> None:
     run = run_of()
-    cause = json.dumps({"errorType": "DeviceFailed", "errorMessage": failed_on("node-1")})
+    text = to_text("Pod 'a-0' ended.", Judgement(rule="Neuron runtime", pod="a-0", node="node-1"))
+    cause = json.dumps({"errorType": "DeviceFailed", "errorMessage": text})
     event = {
         "run": run.model_dump(mode="json"),
         "job": job_ref(run).model_dump(mode="json"),

@@ -16,20 +16,17 @@ from hypothesis import strategies as st
 from benchmarks import failures as benchmark
 from lambdas.logic.watching import FailedPod, failure, require_hope
 from tests.fakes.runs import job_ref, run_of
-from trainflow.errors import (
-    DeviceFailed,
-    ImageUnavailable,
-    JobEvicted,
-    NodeLost,
-    ScriptFailed,
-    StorageUnavailable,
-    WorkerFailed,
-)
+from trainflow.errors import ScriptFailed, WorkerFailed, named_errors
+from trainflow.failures.error_table import Group, error_list
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.failures.log_lines import MAX_LINES, evidence_lines, rank_exit_code
-from trainflow.failures.table import Kind, failure_table, restarted_errors
+from trainflow.failures.table import Kind, failure_table
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import Stage
+
+DeviceFailed, ImageUnavailable, JobEvicted, NodeLost, StorageUnavailable = map(
+    named_errors().__getitem__, ("DeviceFailed", "ImageUnavailable", "JobEvicted", "NodeLost", "StorageUnavailable")
+)
 
 CORPORA = Path(__file__).parents[2] / "assets" / "failures"
 RUN = run_of()
@@ -251,8 +248,8 @@ def test_every_rule_has_evidence_and_leads_to_a_class() -> None:
     for rule in table.rules:
         by_cluster = rule.pending or rule.job_reasons or rule.pod_reasons or rule.exit_codes
         assert rule.log or by_cluster or (rule.kind is Kind.UNCAUGHT and rule.exception_says), rule.name
-        assert rule.error.name in table.classes
-    assert "ScriptFailed" not in restarted_errors()
+        assert rule.error.group is Group.JOB
+    assert "ScriptFailed" not in error_list("restarted")
 
 
 @given(
@@ -268,13 +265,13 @@ def test_every_rule_has_evidence_and_leads_to_a_class() -> None:
     )
 )
 def test_any_evidence_is_judged(evidence: Evidence) -> None:
-    assert judge(evidence).error.name in failure_table().classes
+    assert judge(evidence).error.group is Group.JOB
 
 
 @given(st.dictionaries(st.sampled_from(["message", "error", "extraInfo", "errorCode"]), st.text() | st.integers()))
 def test_any_document_is_judged_as_a_termination_message(document: dict[str, Any]) -> None:
     for message in (document, {"message": document}, {"message": {"extraInfo": document}}):
-        assert judge(Evidence(message=json.dumps(message), exit_code=1)).error.name in failure_table().classes
+        assert judge(Evidence(message=json.dumps(message), exit_code=1)).error.group is Group.JOB
 
 
 @pytest.mark.parametrize(

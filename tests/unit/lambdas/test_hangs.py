@@ -18,12 +18,15 @@ from lambdas.logic.watching import HANG_GRACE, require_no_hang
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of
 from tests.unit.lambdas.conftest import CONTEXT
-from trainflow.errors import CollectiveTimeout, named_errors
+from trainflow.errors import named_errors
+from trainflow.failures.error_table import error_table
 from trainflow.failures.hangs import CLUES, MAX_QUOTATION, hang_line
 from trainflow.failures.table import Kind, failure_table
 from trainflow.models.job_status import JobStatus
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Hang, JobPhase, JobRef, LogPosition, MetricsCursor, Stage
+
+CollectiveTimeout = named_errors()["CollectiveTimeout"]
 
 CORPORA = Path(__file__).parents[2] / "assets" / "failures"
 RUN = run_of()
@@ -270,7 +273,7 @@ class TestPolls:
         assert self.polled(job, hung, log_unread=True)["phase"] == "running", "what is not read says nothing"
         with pytest.raises(CollectiveTimeout) as error:
             self.polled(job, hung)
-        assert error.value.what_to_do == named_errors()["CollectiveTimeout"].what_to_do
+        assert error.value.what_to_do == error_table()["CollectiveTimeout"].what_to_do
 
     def test_a_gang_that_goes_on_after_a_time_out_does_not_end(self, cluster: FakeKubernetesApi, job: Any) -> None:
         now = datetime.now(UTC)

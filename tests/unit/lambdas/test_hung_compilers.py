@@ -15,7 +15,7 @@ from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT
 from tests.unit.lambdas.test_backends import add_pod, stored, submit
 from trainflow.errors import JobStalled
-from trainflow.failures.table import restarted_errors
+from trainflow.failures.error_table import error_list
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run import Stage
 
@@ -42,7 +42,7 @@ HOUR = timedelta(hours=1)
 def test_a_compiler_without_a_line_for_three_hours_hangs(cluster: FakeKubernetesApi) -> None:
     with pytest.raises(JobStalled, match=r"no line of the last 180 minutes; the compiler hangs"):
         poll(cluster, started=5 * HOUR, printed=3.1 * HOUR)
-    assert JobStalled.__name__ in restarted_errors(), "what has been compiled by then is in the cache"
+    assert JobStalled.__name__ in error_list("restarted"), "what has been compiled by then is in the cache"
 
 
 def test_a_compiler_that_never_printed_a_line_hangs(cluster: FakeKubernetesApi) -> None:

@@ -13,12 +13,14 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import job_ref, run_on
 from tests.unit.lambdas.conftest import CONTEXT
 from tests.unit.lambdas.test_backends import stored, submit, training
-from trainflow.errors import JobEvicted, JobPreempted, NodeLost
+from trainflow.errors import named_errors
 from trainflow.failures.judging import Evidence, judge
 from trainflow.models.backends import BackendName
 from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.run import JobPhase
 from trainflow.models.training_nodes import Node
+
+JobEvicted, JobPreempted, NodeLost = map(named_errors().__getitem__, ("JobEvicted", "JobPreempted", "NodeLost"))
 
 
 def pod_on(node: str, *, phase: str = "Running", condition: str | None = None, exit_code: int | None = None) -> Any:

@@ -27,7 +27,12 @@ NAMES: dict[str, Any] = {"run_id": RUN.run_id, "arn": RUN.execution_arn}
 TRAINING = job_ref(RUN, Stage.TRAINING)
 FOLDER = f"s3://artifacts/runs/{RUN.run_id}/"
 LOST = RunError(
-    name="NodeLost", message="Pod 'x-1' on node 'n7' was lost after step 40.", what_to_do="Examine the node of RUN."
+    name="NodeLost",
+    message="Pod 'x-1' on node 'n7' was lost after step 40.",
+    what_to_do="Examine the node of RUN.",
+    rule="node lost",
+    pod="x-1",
+    node="n7",
 )
 OUT_OF_SIGHT = RunError(
     name="ClusterUnavailable", message="no answer for 30 minutes", what_to_do="Look at the cluster."

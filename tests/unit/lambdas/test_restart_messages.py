@@ -3,6 +3,7 @@ look."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from lambdas.handlers import notify
 from lambdas.logic.jobs import job_of
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, Aws
+from trainflow.failures.judgement import Judgement, to_text
 from trainflow.models.run import MetricsCursor, Stage
 from trainflow.models.run_table import row_of
 
 RUN = run_of()
 LOST = "Pod 'x-1' on node 'ip-10-0-0-7' failed: its node is gone."
+JUDGED = to_text(LOST, Judgement(rule="node lost", pod="x-1", node="ip-10-0-0-7"))
 
 
 def tell(
@@ -31,7 +34,7 @@ def tell(
         "run_id": RUN.run_id,
         "execution_arn": RUN.execution_arn,
         "status": "RUNNING",
-        "error": {"Error": error, "Cause": f'{{"errorMessage": "{LOST}", "errorType": "{error}"}}'},
+        "error": {"Error": error, "Cause": json.dumps({"errorMessage": JUDGED, "errorType": error})},
         "job": job_of(RUN, stage, attempt, artifacts_url="s3://a/").ref.model_dump(mode="json"),
         "next_attempt": attempt + 1,
         "avoided_nodes": avoided,
@@ -49,6 +52,7 @@ def test_a_restart_says_what_happened_what_was_done_and_where_to_look(aws: Aws) 
     assert subject == f"Trainflow: {RUN.run_id} restarts"
     lines = text.splitlines()
     assert f"What happened: the job '{RUN.run_id}-training-1' failed with NodeLost: {LOST}" in lines
+    assert "Judged by: node lost" in lines
     assert (
         "What was done: the job was deleted and is submitted again, as attempt 2. It continues from the newest "
         "checkpoint, if there is one." in lines
@@ -140,6 +144,6 @@ def failure() -> dict[str, Any]:
         "run_id": RUN.run_id,
         "execution_arn": RUN.execution_arn,
         "status": "FAILED",
-        "error": {"Error": "NodeLost", "Cause": f'{{"errorMessage": "{LOST}", "errorType": "NodeLost"}}'},
+        "error": {"Error": "NodeLost", "Cause": json.dumps({"errorMessage": JUDGED, "errorType": "NodeLost"})},
         "folder": FOLDER,
     }

@@ -13,7 +13,8 @@ from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
-from trainflow.errors import RETRYABLE, JobStalled, WorkerFailed
+from trainflow.errors import JobStalled, WorkerFailed
+from trainflow.failures.error_table import error_list
 from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobRef, MetricsCursor, Run, Spending, Stage
 from trainflow.protocol import result
@@ -129,7 +130,7 @@ def test_the_end_of_a_run_is_told_once_however_often_the_function_is_repeated(aw
     assert len(aws.messages) == 2
 
 
-@pytest.mark.parametrize("error", [error.__name__ for error in RETRYABLE])
+@pytest.mark.parametrize("error", error_list("unavailable"))
 def test_a_programs_word_for_an_outage_is_none_of_the_functions(error: str) -> None:
     """Otherwise a failed job would count as one that cannot be seen."""
     message = result.to_bytes(result.failure(error, "I say so.")).decode()

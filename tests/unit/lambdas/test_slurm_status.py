@@ -10,18 +10,14 @@ from lambdas.backends.slurm.files import failed_pods
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.slurm import NOW, job_in_queue
-from trainflow.errors import (
-    JobCancelled,
-    JobDeadlineExceeded,
-    JobPreempted,
-    NodeLost,
-    ScriptFailed,
-    TrainflowError,
-    WorkerOutOfMemory,
-)
+from trainflow.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, named_errors
 from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, Stage
 from trainflow.protocol.slurm_job import JobRecord, NodeRecord
+
+JobCancelled, JobPreempted, NodeLost, WorkerOutOfMemory = map(
+    named_errors().__getitem__, ("JobCancelled", "JobPreempted", "NodeLost", "WorkerOutOfMemory")
+)
 
 NAME = "bert-0123456789ab-training-1"
 REF = JobRef(name=NAME, stage=Stage.TRAINING, attempt=1, num_nodes=2, backend="slurm")

@@ -14,17 +14,18 @@ from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import (
     ClusterUnavailable,
     DatasetNotFound,
-    JobEvicted,
-    NodeLost,
     PreflightFailed,
-    RemoteUnavailable,
     ScriptFailed,
-    StorageUnavailable,
     TrainflowError,
     WorkerFailed,
+    named_errors,
 )
 from trainflow.models.run import Run, Stage
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
+
+JobEvicted, NodeLost, RemoteUnavailable, StorageUnavailable = map(
+    named_errors().__getitem__, ("JobEvicted", "NodeLost", "RemoteUnavailable", "StorageUnavailable")
+)
 
 RUN = run_of()
 EVICTED = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
