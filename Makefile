@@ -42,7 +42,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test nightly test-slow test-trn1 mutants \
+.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test test-kubetwin nightly test-slow test-trn1 mutants \
 	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
@@ -82,15 +82,19 @@ index: $(INSTALLED)
 	$(BIN)/pytest -q tests/infrastructure/test_requirements.py -m index
 
 unit: $(INSTALLED) ## The fast tests, in about a minute
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit -m "not slow and not lengthy"
 
-test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
+test: $(INSTALLED) $(NODE_TOOLS) ## The product's tests but for the trainer's, and for what takes long
 	$(BIN)/pytest -q $(THREE_WORKERS) $(addprefix --ignore ,$(TRAINER) tests/lints) -m "not slow and not index"
+
+# A distribution of its own: its tests have the settings of its pyproject.toml and need nothing of the rest.
+test-kubetwin: $(INSTALLED) ## The tests of packages/kubetwin, but for what takes long
+	cd packages/kubetwin && ../../$(BIN)/pytest -q $(THREE_WORKERS) -m "not slow"
 
 nightly: test-slow mutants ## Everything that takes too long for each change; docs/nightly.md has the last results
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's tests on the newest PyTorch
-	$(BIN)/python -m tests.nightly slow programs inputs
+	$(BIN)/python -m tests.nightly slow programs inputs kubetwin
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients.
 TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"

@@ -36,11 +36,13 @@ class Phase:
     Attributes:
         title: What it proves, for the page.
         words: Arguments of Python.
+        folder: Working folder.
         counts_tests: Whether the words run pytest, which reports each test.
     """
 
     title: str
     words: tuple[str, ...]
+    folder: str = "."
     counts_tests: bool = True
 
 
@@ -54,6 +56,7 @@ PHASES = {
         title="Generated inputs, eight times as many as for each change",
         words=(*_PYTEST, "-m", "hypothesis and not slow", "--hypothesis-profile", "nightly"),
     ),
+    "kubetwin": Phase(title="Long proofs of kubetwin", words=(*_PYTEST, "-m", "slow"), folder="packages/kubetwin"),
     "machines": Phase(title="Small faults in the state machines", words=("-m", "tests.mutants"), counts_tests=False),
     "modules": Phase(title="Small faults in modules", words=("-m", "tests.module_mutants"), counts_tests=False),
     "stacks": Phase(title="Small faults in the stacks", words=("-m", "tests.stack_mutants"), counts_tests=False),
@@ -92,7 +95,7 @@ def run(phase: Phase) -> Result:
         report = Path(folder, "report.xml")
         words = [*phase.words, f"--junitxml={report}"] if phase.counts_tests else list(phase.words)
         done, last = 0, ""
-        with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen([sys.executable, *words], cwd=phase.folder, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout or ():
                 print(line, end="", flush=True)
                 last = line.strip() or last
