@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from kubetwin.troubles import Trouble
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from local.aws.faults import Fault
+from local.aws.faults import NAMES_OF_FAULTS, Fault
 from local.aws.throttling import CODES
 from trainflow.client.place import PlaceUnavailable
 from trainflow.errors import InvalidRunSpec
@@ -36,7 +36,7 @@ Seconds = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class Moment(Section):
-    """The calls of functions at which something happens. Calls that are tried again are further calls."""
+    """The calls of functions that a fault begins or happens with. Calls that are tried again are further calls."""
 
     state: str | None = None
     """Task state whose calls are meant."""
@@ -73,7 +73,7 @@ class Moment(Section):
 
     @property
     def number(self) -> int:
-        """How many calls something happens with."""
+        """Number of calls that are concerned."""
         return 1
 
 
@@ -81,18 +81,16 @@ class FunctionFault(Moment):
     """Calls of a function that fail."""
 
     error: str = "Runtime.ExitError"
-    """Name under which Step Functions reports it: one of Lambda's, such as `Sandbox.Timedout` for a time-out, or one of
+    """Name of the error in Step Functions: one of Lambda's, such as `Sandbox.Timedout` for a time-out, or one of
     `trainflow/failures/errors.toml`."""
     after_acting: bool = False
     """Whether the function does its work first; its answer is lost."""
     calls: Count = 1
-    """How many calls fail, beginning with `call`."""
+    """Number of calls that fail, beginning with `call`."""
 
     @field_validator("error")
     @classmethod
     def _known_error(cls, name: str) -> str:
-        from local.fault_injection import NAMES_OF_FAULTS
-
         known = {**dict.fromkeys(NAMES_OF_FAULTS, ""), **dict.fromkeys(error_table(), "")}
         return _one_of(name, known, "an error of Lambda or of trainflow/failures/errors.toml") or name
 
@@ -104,7 +102,7 @@ class FunctionFault(Moment):
 
     @property
     def number(self) -> int:
-        """How many calls fail."""
+        """Number of calls that fail."""
         return self.calls
 
     @property
@@ -128,7 +126,7 @@ class Throttling(Section):
     request: Count = 1
     """First request that is throttled; the first one is 1. Requests that are tried again are further requests."""
     requests: Count = 1
-    """How many requests are throttled, beginning with `request`."""
+    """Number of requests that are throttled, beginning with `request`."""
     after_seconds: Seconds = 0
     """Requests before this time are not counted; see `Moment`."""
 
@@ -159,7 +157,7 @@ class Outage(Moment):
     state or a function is named."""
 
     trouble: Trouble
-    """The way in which it fails; `other-authority` is a certificate that another authority has signed."""
+    """Kind of failure; `other-authority` is a certificate that another authority has signed."""
     lasts_seconds: Annotated[float, Field(gt=0, le=1_000_000)] = 600
     """Its length in the workflow's time, as `after_seconds`."""
 

@@ -1,4 +1,4 @@
-"""How busy the twin's nodes are, published as Container Insights does on EKS.
+"""Publishes the utilization of the twin's nodes, as Container Insights does on EKS.
 
 A node of the twin has no devices: what its pods use of this machine's processors stands for the whole, as the metric of
 a node's processors. Values come more often than the agent's one a minute, so that short runs have some.
@@ -38,7 +38,7 @@ class NodeUtilization:
         Args:
             cluster: Name of the cluster.
             cloudwatch: Makes boto3's client.
-            roots: Processes of the nodes, below which those of the pods are.
+            roots: Processes of the nodes, the ancestors of the pods' processes.
             nodes: The node of each running pod, by the pod's host name.
         """
         self._cluster, self._cloudwatch, self._roots, self._nodes = cluster, cloudwatch, roots, nodes
