@@ -16,7 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.aws.replacements import replace
-from local.aws.resource_types import TYPES, Client, Made, ResourceType, recorded
+from local.aws.resource_types import TYPES, Client, Made, ResourceType, recorded, set_bucket
 
 
 def apply(client: Client) -> None:
@@ -32,9 +32,16 @@ def apply(client: Client) -> None:
     named_faults()
     names_of_repositories()
     full_repositories()
-    managed_policies()
+    whole_models()
     missing_types(client)
     bucket_settings(client)
+
+
+def whole_models() -> None:
+    """Apply the patches of moto's models that make roles and functions with all their properties, for every
+    deployment."""
+    policies_of_roles()
+    settings_of_functions()
 
 
 def names_of_change_sets() -> None:
@@ -244,9 +251,9 @@ def full_repositories() -> None:
     replace(Repository, "delete", delete_with_images)
 
 
-def managed_policies() -> None:
-    """Attach the managed policies of a role, which moto leaves out. It knows the texts of AWS's own ones, but has them
-    in the account by a setting that makes all of them."""
+def policies_of_roles() -> None:
+    """Keep the policies of a role as texts, as IAM's API does, and attach the managed ones, which moto leaves out. It
+    knows the texts of AWS's own ones, but has them in the account by a setting that makes all of them."""
     from moto.iam.models import Role, iam_backends
 
     create = Role.create_from_cloudformation_json.__func__
@@ -254,6 +261,8 @@ def managed_policies() -> None:
 
     def create_from_cloudformation_json(cls: Any, name: str, document: Any, /, *place: str, **named: Any) -> Any:
         role = create(cls, name, document, *place, **named)
+        for policy_name, policy in list(role.policies.items()):
+            role.policies[policy_name] = policy if isinstance(policy, str) else json.dumps(policy)
         for arn in document["Properties"].get("ManagedPolicyArns", ()):
             backend = iam_backends[role.account_id][role.partition]
             if arn not in backend.managed_policies:
@@ -279,6 +288,25 @@ def _policy_of_aws(arn: str, account: str) -> Any:
     if (data := json.loads(aws_managed_policies_data).get(name)) is None:
         raise LookupError(f"There is no managed policy {arn}.")
     return AWSManagedPolicy.from_data(name, account, "us-east-1", data)
+
+
+def settings_of_functions() -> None:
+    """Give a function all its properties; moto leaves out its architecture, key and tracing."""
+    from moto.awslambda.models import LambdaFunction, lambda_backends
+
+    create = LambdaFunction.create_from_cloudformation_json.__func__
+
+    def create_from_cloudformation_json(
+        cls: Any, name: str, document: Any, account: str, region: str, /, **named: Any
+    ) -> Any:
+        properties = document["Properties"]
+        if isinstance(properties["Code"].get("ZipFile"), str):  # text, in place of an archive
+            return create(cls, name, document, account, region, **named)
+        known = {key: value for key, value in properties.items() if key != "Tags"}
+        specification = {**known, "FunctionName": name, "KMSKeyArn": properties.get("KmsKeyArn")}
+        return lambda_backends[account][region].create_function(specification)
+
+    replace(LambdaFunction, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))
 
 
 def missing_types(client: Client) -> None:
@@ -355,13 +383,7 @@ def bucket_settings(client: Client) -> None:
 
     def create_from_cloudformation_json(cls: Any, name: str, document: Any, *place: str, **named: Any) -> Any:
         bucket = create(cls, name, document, *place, **named)
-        properties, s3 = document.get("Properties", {}), client("s3")
-        if versioning := properties.get("VersioningConfiguration"):
-            s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=versioning)
-        if "EventBridgeConfiguration" in properties.get("NotificationConfiguration", {}):
-            s3.put_bucket_notification_configuration(
-                Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
-            )
+        set_bucket(client, name, document.get("Properties", {}))
         return bucket
 
     def delete_from_cloudformation_json(_cls: Any, name: str, *_: Any) -> None:

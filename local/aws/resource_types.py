@@ -59,6 +59,7 @@ def _state_machine(client: Client, name: str, properties: Properties) -> Made:
         type=properties.get("StateMachineType", "STANDARD"),
         roleArn=properties["RoleArn"],
         definition=_definition(client, properties),
+        tracingConfiguration={"enabled": properties.get("TracingConfiguration", {}).get("Enabled", False)},
         **_encryption(properties),
     )
     return _made_state_machine(created["stateMachineArn"], client, properties)
@@ -228,18 +229,32 @@ def _delete_schedule(client: Client, made: Made, properties: Properties) -> None
     _gone_is_fine(client("scheduler").delete_schedule, Name=made.physical_id, GroupName=group)
 
 
-def _global_table(client: Client, name: str, properties: Properties) -> Made:
-    name = properties.get("TableName", name)
-    keys = ("KeySchema", "AttributeDefinitions")
-    table = client("dynamodb").create_table(
-        TableName=name, BillingMode="PAY_PER_REQUEST", **{key: properties[key] for key in keys}
-    )["TableDescription"]
+def _table(client: Client, name: str, properties: Properties) -> Made:
+    """A table; moto 5.2.5 takes neither time to live and backups, nor the key in CloudFormation's form."""
+    name, dynamodb = properties.get("TableName", name), client("dynamodb")
+    taken = ("KeySchema", "AttributeDefinitions", "DeletionProtectionEnabled")
+    settings = {key: properties[key] for key in taken if key in properties}
+    if sse := properties.get("SSESpecification"):
+        key = {name: sse[name] for name in ("SSEType", "KMSMasterKeyId") if name in sse}
+        settings["SSESpecification"] = {"Enabled": sse["SSEEnabled"], **key}
+    created = dynamodb.create_table(TableName=name, BillingMode="PAY_PER_REQUEST", **settings)["TableDescription"]
+    _set_table(client, name, properties)
+    return Made(physical_id=name, attributes={"Arn": created["TableArn"]})
+
+
+def _update_table(client: Client, made: Made, properties: Properties) -> Made:
+    _set_table(client, made.physical_id, properties)
+    return made
+
+
+def _set_table(client: Client, name: str, properties: Properties) -> None:
     if ttl := properties.get("TimeToLiveSpecification"):
         client("dynamodb").update_time_to_live(TableName=name, TimeToLiveSpecification=ttl)
-    return Made(physical_id=name, attributes={"Arn": table["TableArn"]})
+    if backups := properties.get("PointInTimeRecoverySpecification"):
+        client("dynamodb").update_continuous_backups(TableName=name, PointInTimeRecoverySpecification=backups)
 
 
-def _delete_global_table(client: Client, made: Made, _properties: Properties) -> None:
+def _delete_table(client: Client, made: Made, _properties: Properties) -> None:
     _gone_is_fine(client("dynamodb").delete_table, TableName=made.physical_id)
 
 
@@ -290,6 +305,17 @@ def _delete_alarm(client: Client, made: Made, _properties: Properties) -> None:
     _gone_is_fine(client("cloudwatch").delete_alarms, AlarmNames=[made.physical_id])
 
 
+def set_bucket(client: Client, name: str, properties: Properties) -> None:
+    """Set versions and events of a bucket."""
+    s3 = client("s3")
+    if versioning := properties.get("VersioningConfiguration"):
+        s3.put_bucket_versioning(Bucket=name, VersioningConfiguration=versioning)
+    if "EventBridgeConfiguration" in properties.get("NotificationConfiguration", {}):
+        s3.put_bucket_notification_configuration(
+            Bucket=name, NotificationConfiguration={"EventBridgeConfiguration": {}}
+        )
+
+
 def _emptied_bucket(client: Client, _made: Made, properties: Properties) -> None:
     """What the CDK's own function does when a stack with `auto_delete_objects` goes."""
     s3, bucket = client("s3"), properties["BucketName"]
@@ -324,7 +350,8 @@ TYPES: Mapping[str, ResourceType] = {
     "AWS::Lambda::Alias": ResourceType(_alias, update=_update_alias),
     "AWS::Scheduler::ScheduleGroup": ResourceType(_schedule_group, _delete_schedule_group),
     "AWS::Scheduler::Schedule": ResourceType(_schedule, _delete_schedule),
-    "AWS::DynamoDB::GlobalTable": ResourceType(_global_table, _delete_global_table),
+    "AWS::DynamoDB::GlobalTable": ResourceType(_table, _delete_table),
+    "AWS::DynamoDB::Table": ResourceType(_table, _delete_table, _update_table),
     "AWS::SNS::Subscription": ResourceType(_subscription, _delete_subscription),
     "AWS::EKS::AccessEntry": ResourceType(_access_entry, _delete_access_entry),
     "AWS::CloudWatch::Alarm": ResourceType(_alarm, _delete_alarm),

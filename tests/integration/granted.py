@@ -27,6 +27,10 @@ def _statements(aws: AwsServer, role: str) -> Iterator[Any]:
     iam = aws.client("iam")
     for name in iam.list_role_policies(RoleName=role)["PolicyNames"]:
         yield from iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]["Statement"]
+    for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
+        arn = policy["PolicyArn"]
+        version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+        yield from iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"]["Statement"]
 
 
 def _needed(statement: Any, calls: Iterable[Call]) -> bool:

@@ -48,7 +48,7 @@ DATA_KEY = "key/of-buckets"
 """The two keys, in place of their ids."""
 
 USED_BY_SERVICES: Mapping[str, tuple[Collection[str], str]] = {
-    r"logs:(CreateLogStream|PutLogEvents) on \w+\.\w+Logs\.Arn": (
+    r"logs:(CreateLogStream|PutLogEvents) on log-group:trainflow-\w+Logs:\*": (
         FUNCTION_NAMES,
         "Lambda writes a function's log with its role (Lambda guide, 'Execution role').",
     ),
@@ -64,7 +64,7 @@ USED_BY_SERVICES: Mapping[str, tuple[Collection[str], str]] = {
         IN_CLUSTER,
         "Lambda places functions in a network (AWSLambdaVPCAccessExecutionRole). Preflight reads subnets itself.",
     ),
-    r"sqs:SendMessage on triggers\.DeadLetters\w+\.Arn|sqs:SendMessage on trainflow-run-requests-dead-letters": (
+    r"sqs:SendMessage on trainflow-(DeadLetters\w+|run-requests-dead-letters)": (
         {"StartRun", "ReportLostRequest", "CleanUp", "SurveyFleet", "SurveySchedule"},
         "Lambda and Scheduler send there what has failed for good.",
     ),

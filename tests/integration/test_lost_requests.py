@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from local.aws.deployment import DATA_BUCKET
+from local.aws.deployment import DATA_BUCKET, LOST_REQUESTS, REQUESTS
 from local.aws.faults import Fault
-from local.aws.triggers import LOST_REQUESTS, REQUESTS
 from local.fault_injection import Mail, Plan, twin_with
 from local.place import TwinRuns
 from local.twin import Twin

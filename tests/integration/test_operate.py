@@ -239,8 +239,8 @@ def test_tensorboard_shows_it_while_it_goes_on(place: Place, events: str) -> Non
 def pause_survey(detached: Detached) -> None:
     """Disable the schedule that sweeps what ended runs have left, which would be quicker than a person now and then."""
     scheduler = client_of(account_of(detached.folder, detached.run_id), "scheduler")
-    found = scheduler.get_schedule(Name="trainflow-survey-fleet")
-    kept = {name: found[name] for name in ("Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")}
+    found = scheduler.get_schedule(GroupName="trainflow", Name="survey-fleet")
+    kept = {name: found[name] for name in ("GroupName", "Name", "ScheduleExpression", "FlexibleTimeWindow", "Target")}
     scheduler.update_schedule(**kept, State="DISABLED")
 
 

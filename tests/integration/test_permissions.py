@@ -11,7 +11,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from local.aws import deployment
-from local.aws.access import granted
 from local.aws.access.guard import AccessDenied
 from local.aws.deployment import ARTIFACT_BUCKET, DATA_BUCKET, RUN_TABLE, Deployment
 from local.aws.server import REGION, AwsServer
@@ -297,7 +296,7 @@ def test_a_rules_permission_is_for_one_version_or_alias_of_a_function(aws: AwsSe
 def test_a_statement_taken_away_is_missed(aws: AwsServer, deployed: Deployment) -> None:
     iam, ecr = aws.client("iam"), aws.client_of("ecr", role("Preflight"))
     ecr.describe_images(repositoryName="trainflow")
-    given = {"RoleName": "trainflow-Preflight", "PolicyName": granted.POLICY_NAME}
+    given = {"RoleName": "trainflow-Preflight", "PolicyName": "Grants"}
     before = iam.get_role_policy(**given)["PolicyDocument"]
     left = [each for each in before["Statement"] if each["Action"] != "ecr:DescribeImages"]
     iam.put_role_policy(**given, PolicyDocument=json.dumps({**before, "Statement": left}))

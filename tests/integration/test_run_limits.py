@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from local.aws.deployment import REQUESTS
 from local.aws.faults import no_faults
-from local.aws.triggers import REQUESTS
 from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
 from local.many_runs import published_losses
 from local.place import TwinRuns

@@ -15,10 +15,10 @@ import pytest
 from botocore.exceptions import ClientError
 
 from local.aws import refusals
-from local.aws.deployment import empty_archive
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.refusals import MAX_PAYLOAD_BYTES
 from local.aws.server import AwsServer
+from local.aws.template import empty_archive
 from tests.asl.replay import assert_run_replayed
 from tests.waiting import wait_until
 

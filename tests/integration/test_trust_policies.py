@@ -19,6 +19,7 @@ from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
 from local.aws.services import LAMBDA, PODS
 from local.aws.targets import Target
+from local.aws.template import empty_archive
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_a_function_is_not_made_with_a_role_that_does_not_trust_lambda(aws: AwsS
         "Runtime": "python3.12",
         "Handler": "x.y",
         "Role": role("Notify"),
-        "Code": {"ZipFile": deployment.empty_archive()},
+        "Code": {"ZipFile": empty_archive()},
     }
     with trusting(aws, "Notify", by("states")), pytest.raises(ClientError) as refused:
         aws.client("lambda").create_function(**make)

@@ -26,9 +26,10 @@ from moto.eks import utils as eks_utils
 from moto.stepfunctions.responses import StepFunctionResponse
 
 from local.aws import lambda_runtime
-from local.aws.deployment import CLUSTER_NAME, create_bucket, empty_archive, make_cluster
+from local.aws.deployment import CLUSTER_NAME, create_bucket, make_cluster
 from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime, Worker
 from local.aws.server import REGION, AwsServer
+from local.aws.template import empty_archive
 from tests.waiting import wait_until
 from trainer.staging import stored_checksum
 

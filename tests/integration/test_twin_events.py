@@ -12,9 +12,10 @@ import pytest
 import yaml
 from botocore.exceptions import ClientError
 
-from local.aws.deployment import create_bucket, empty_archive
+from local.aws.deployment import create_bucket
 from local.aws.lambda_runtime import LambdaRuntime
 from local.aws.server import AwsServer
+from local.aws.template import empty_archive
 from tests.integration.permitted import FOR_RULES, let_rules_invoke, make_role
 from tests.waiting import wait_until
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from local.aws.deployment import create_bucket, empty_archive
+from local.aws.deployment import create_bucket
 from local.aws.server import AwsServer
+from local.aws.template import empty_archive
 from tests.integration.permitted import FOR_RULES, SERVICES, make_role
 
 ROLE = "arn:aws:iam::123456789012:role/states"

@@ -1,6 +1,6 @@
 """The policies that the twin's account has: of roles and of resources, read where moto keeps them.
 
-Deployments put them there, by CloudFormation or by `granted`. Documents are parsed once; a changed document is another
+Deployments put them there, by CloudFormation or by `template`. Documents are parsed once; a changed document is another
 text.
 """
 
@@ -129,9 +129,8 @@ class Account:
         """ARN of the key that encrypts an object; None for S3's own encryption, and if there is no such object."""
         found = self._bucket(bucket)
         item = found.keys.get(key) if found else None
-        if item is None:
-            return None
-        return self.key_arn(item.kms_key_id) if item.kms_key_id else None
+        key_id = getattr(item, "kms_key_id", None)  # the marker of a deleted object has none
+        return self.key_arn(key_id) if key_id else None
 
     def has_object(self, bucket: str, key: str) -> bool:
         """Whether there is an object; also for a bucket that does not exist, which has an error of its own."""
