@@ -26,8 +26,15 @@ from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.owned_folder import OwnedFolder
-from trainflow.client.place import FollowedRun, PlaceOptions, PlaceUnavailable, RunNotFound, RunSummary, new_run_id
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import (
+    FollowedRun,
+    LogRequest,
+    PlaceOptions,
+    PlaceUnavailable,
+    RunNotFound,
+    RunSummary,
+    new_run_id,
+)
 from trainflow.client.runs import STOP_SECONDS, DeployedRuns
 from trainflow.client.twin_address import HeldAddress, HeldStart
 from trainflow.kubernetes.api import KubernetesApi

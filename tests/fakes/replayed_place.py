@@ -15,8 +15,7 @@ from replay import ReplayedObserver
 from trainflow.client.code import PackedCode
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
-from trainflow.client.place import FollowedRun, PlaceRefused, RunNotFound, RunSummary
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import FollowedRun, LogRequest, PlaceRefused, RunNotFound, RunSummary
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
 from trainflow.protocol.metrics_line import StepMetrics

@@ -115,7 +115,7 @@ class Run:
             since: Begin with lines of this time.
             follow: Go on with new lines until the run has ended.
         """
-        from trainflow.client.pod_logs import LogRequest
+        from trainflow.client.place import LogRequest
 
         return self.client.reader.log(self.run_id, LogRequest(rank=rank, pod=pod, since=since, follow=follow))
 

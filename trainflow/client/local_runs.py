@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
     from trainflow.client.local_start import LocalStart
     from trainflow.client.observe.utilization import Utilization
-    from trainflow.client.pod_logs import LogRequest
+    from trainflow.client.place import LogRequest
     from trainflow.client.runs import DeployedRuns
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport

@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.code import PackedCode
     from trainflow.client.details import RunDetails
     from trainflow.client.observe.snapshot import RunSnapshot
-    from trainflow.client.pod_logs import LogRequest
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.planned_run import PlannedRun
@@ -73,6 +72,22 @@ class LogNotFound(TrainflowError):
     """There is no such log, or none any more."""
 
     input_at_fault = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogRequest:
+    """Which log, and how much of it."""
+
+    rank: int = 0
+    """Index of the node in the gang; its pod's log holds the output of all processes of the node."""
+    pod: str | None = None
+    """A pod by its name, instead."""
+    since: datetime | None = None
+    """Begin with lines of this time; None for the first line."""
+    follow: bool = False
+    """Go on with new lines: of a rank until the run has ended, of a pod by its name until the pod has."""
+    notify: Callable[[str], None] = lambda _sentence: None
+    """Called with what a reader of the lines has to know of them, such as that earlier ones are missing."""
 
 
 @dataclass(frozen=True, kw_only=True)

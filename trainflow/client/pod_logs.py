@@ -6,12 +6,11 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.logs import PAUSES, Resumption
-from trainflow.client.place import LogNotFound
+from trainflow.client.place import LogNotFound, LogRequest
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
 from trainflow.models.kubernetes_names import RUN_LABEL
@@ -23,22 +22,6 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 class PodNotFound(LogNotFound):
     """The cluster has no such pod, or none any more."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogRequest:
-    """Which log, and how much of it."""
-
-    rank: int = 0
-    """Index of the node in the gang; its pod's log holds the output of all processes of the node."""
-    pod: str | None = None
-    """A pod by its name, instead."""
-    since: datetime | None = None
-    """Begin with lines of this time; None for the first line."""
-    follow: bool = False
-    """Go on with new lines: of a rank until the run has ended, of a pod by its name until the pod has."""
-    notify: Callable[[str], None] = lambda _sentence: None
-    """Called with what a reader of the lines has to know of them, such as that earlier ones are missing."""
 
 
 def parse_since(text: str, now: datetime) -> datetime:

@@ -30,13 +30,14 @@ from trainflow.client.observe.utilization import Utilization, read_utilization
 from trainflow.client.place import (
     FollowedRun,
     LogNotFound,
+    LogRequest,
     PlaceRefused,
     RunExists,
     RunNotFound,
     RunSummary,
     new_run_id,
 )
-from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, followed_lines, log_lines
+from trainflow.client.pod_logs import PodNotFound, chosen_pod, followed_lines, log_lines
 from trainflow.client.refusals import told
 from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod

@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 
 from trainflow.background import Worker, described
 from trainflow.client.owned_folder import OwnedFolder
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import LogRequest
 from trainflow.errors import TrainflowError
 
 MAX_BYTES = 256 * 1024 * 1024

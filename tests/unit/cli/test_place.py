@@ -19,8 +19,15 @@ from starlette.testclient import TestClient
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.cli.deployed.start import follow_started
 from trainflow.client import place as places
-from trainflow.client.place import PlaceOptions, PlaceRefused, PlaceUnavailable, RunNotFound, RunSummary, open_place
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import (
+    LogRequest,
+    PlaceOptions,
+    PlaceRefused,
+    PlaceUnavailable,
+    RunNotFound,
+    RunSummary,
+    open_place,
+)
 from trainflow.client.runs import DeployedRuns
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.deployment_address import DeploymentAddress

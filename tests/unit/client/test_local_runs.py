@@ -21,8 +21,7 @@ from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.log_index import add_log
 from trainflow.client.log_times import LogTimes, times_file
-from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import LogNotFound, LogRequest, RunNotFound, RunSummary
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
 from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.protocol.metrics_line import StepMetrics

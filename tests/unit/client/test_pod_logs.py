@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from local.twin import REPOSITORY
-from trainflow.client.pod_logs import LogRequest, chosen, chosen_pod, followed_lines
+from trainflow.client.place import LogRequest
+from trainflow.client.pod_logs import chosen, chosen_pod, followed_lines
 from trainflow.record.pods import PodView, pod_view
 
 PYTORCHJOB = REPOSITORY / "tests" / "assets" / "manifests" / "digits-pytorchjob-training.yaml"

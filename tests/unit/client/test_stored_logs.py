@@ -15,8 +15,7 @@ from moto import mock_aws
 from lambdas.logic.diagnostics import kept_text
 from tests.fakes.runs import spec_with
 from trainflow.client import stored_logs
-from trainflow.client.place import LogNotFound, PlaceRefused
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import LogNotFound, LogRequest, PlaceRefused
 from trainflow.client.runs import DeployedRuns
 from trainflow.client.stored_logs import StoredLogs, StoredPod
 from trainflow.kubernetes.api import KubernetesApi

@@ -12,8 +12,7 @@ from recorded_runs import recorded
 from starlette.testclient import TestClient
 
 from tests.fakes.replayed_place import ReplayedDeployment
-from trainflow.client.place import LogNotFound
-from trainflow.client.pod_logs import LogRequest
+from trainflow.client.place import LogNotFound, LogRequest
 from trainflow.page.app import PageApp
 from trainflow.page.fetched import FetchedLogs, OpenLog
 from trainflow.page.library import RunLibrary

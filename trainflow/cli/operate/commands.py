@@ -46,8 +46,7 @@ from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
     from trainflow.client.details import RunDetails
-    from trainflow.client.place import RunReader
-    from trainflow.client.pod_logs import LogRequest
+    from trainflow.client.place import LogRequest, RunReader
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -134,7 +133,8 @@ def logs(
 
     Exit status: 0; with --follow 1 if the run has ended and has not succeeded.
     """
-    from trainflow.client.pod_logs import LogRequest, parse_since
+    from trainflow.client.place import LogRequest
+    from trainflow.client.pod_logs import parse_since
 
     try:
         begin = parse_since(since, datetime.now(UTC)) if since else None
@@ -189,7 +189,7 @@ def exec_(
 
     Exit status: the command's own; 2 if it was not run.
     """
-    from trainflow.client.pod_logs import LogRequest
+    from trainflow.client.place import LogRequest
 
     def write(is_error: bool, printed: bytes) -> None:
         stream = sys.stderr if is_error else sys.stdout
