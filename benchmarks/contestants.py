@@ -26,7 +26,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from trainer.loop.training_process import TrainingProcess
+    from trainer.loop.task import TrainingProcess
     from trainer.pretraining.batches import MicroBatch
 
 BATCH_SIZE = 16
@@ -211,7 +211,7 @@ def process_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> Tra
     from trainer import device
     from trainer.data.shards import open_dataset
     from trainer.device.distributed import Gang
-    from trainer.loop.training_process import TrainingProcess
+    from trainer.loop.task import TrainingProcess
     from trainer.optimizers.optimization_config import OptimizationConfig
     from trainer.pretraining.config import ModelConfig, PretrainConfig
     from trainer.pretraining.task import Pretraining

@@ -27,7 +27,7 @@ from trainer.data.shards import open_dataset  # noqa: E402
 from trainer.device.distributed import Gang  # noqa: E402
 from trainer.loop import training  # noqa: E402
 from trainer.loop.progress_log import ProgressLog  # noqa: E402
-from trainer.loop.training_process import TrainingProcess  # noqa: E402
+from trainer.loop.task import TrainingProcess  # noqa: E402
 from trainer.optimizers.optimization_config import OptimizationConfig  # noqa: E402
 from trainer.pretraining.config import ModelConfig, PretrainConfig  # noqa: E402
 from trainer.pretraining.task import Pretraining  # noqa: E402

@@ -26,8 +26,7 @@ from trainer.data import data_order
 from trainer.data.data_order import DataOrder, Positions, blocks_of
 from trainer.device import Device
 from trainer.device.distributed import Gang
-from trainer.loop.task import Plan, Samples
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import Plan, Samples, TrainingProcess
 from trainer.optimizers.building import Optimizer
 
 MOMENTUM = 0.9

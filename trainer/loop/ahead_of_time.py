@@ -11,7 +11,7 @@ import sys
 from trainer.compiler import compilation
 from trainer.compiler.compilation import GraphCounts
 from trainer.loop import training
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import TrainingProcess
 from trainer.runtime.errors import GraphCompilationFailed, TrainerError
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from trainer.compiler import compilation
 from trainer.device.distributed import Gang
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import TrainingProcess
 from trainer.optimizers import gradients
 from trainer.optimizers.building import Optimizer
 from trainer.optimizers.gradients import Exchange

@@ -11,8 +11,7 @@ import torch
 
 from trainer.checkpoints.checkpoint import Progress
 from trainer.loop.metrics import MetricsLog, StepTimes, Stopwatch
-from trainer.loop.task import Batches
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import Batches, TrainingProcess
 from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
 from trainflow.protocol.metrics_line import StepMetrics

@@ -10,7 +10,7 @@ from trainer.checkpoints.checkpoint import Progress
 from trainer.checkpoints.checkpoint_files import CheckpointFile
 from trainer.checkpoints.checkpoint_writer import CheckpointWriter
 from trainer.loop.learner import Learner
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import TrainingProcess
 from trainer.optimizers import zero
 from trainer.optimizers.zero import ShardedOptimizer
 from trainer.runtime.errors import none_to_continue_from

@@ -11,9 +11,8 @@ from trainer import device as devices
 from trainer.device import Device, Precision, distributed
 from trainer.device.distributed import Gang
 from trainer.loop import ahead_of_time, training
-from trainer.loop.task import Task
+from trainer.loop.task import Task, TrainingProcess
 from trainer.loop.training_config import TrainingConfig
-from trainer.loop.training_process import TrainingProcess
 from trainer.runtime.environment import Environment
 from trainflow.protocol import variables
 

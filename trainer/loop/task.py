@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from trainer.data.data_order import DataOrder, Positions
     from trainer.device import Device, Precision
     from trainer.device.distributed import Gang
-    from trainer.loop.training_process import TrainingProcess
+    from trainer.loop.training_config import TrainingConfig
     from trainer.optimizers.building import Optimizer
 
 Model = TypeVar("Model", bound="nn.Module")
@@ -124,3 +125,40 @@ class Task(Protocol[Model]):
         Returns:
             Fields that the task adds to the training's result.
         """
+
+
+@dataclass(frozen=True)
+class TrainingProcess:
+    """What one process of the gang knows before the first step; nothing of it changes while training."""
+
+    config: TrainingConfig
+    task: Task[Any]
+    device: Device
+    gang: Gang
+    output_dir: Path
+    peak_tflops: float | None = None
+    """Peak of each process's device; None if it is not known."""
+    peak_source: str = "unknown"
+    """Where that number is from, as a reader should see it."""
+    leads_node: bool = True
+    """Whether this process does the work that one process does for all on its node."""
+    graphs_only: bool = False
+    """Whether a tool only records the graphs: the numbers mean nothing, so no line, event or checkpoint is written."""
+    earlier_dirs: tuple[Path, ...] = ()
+    """The same folder of the runs that this one continues, the newest first. They are read and not written."""
+
+    @property
+    def global_batch_size(self) -> int:
+        """Samples in a step."""
+        plan = self.task.plan
+        return plan.micro_batch_size * plan.micro_batches * self.gang.world_size
+
+    @property
+    def records(self) -> bool:
+        """Whether this process writes the log, the events and the checkpoints for all."""
+        return self.gang.rank == 0 and not self.graphs_only
+
+    def say(self, sentence: str) -> None:
+        """Print a sentence in the log, once for the gang."""
+        if self.gang.rank == 0:
+            print(sentence, flush=True)

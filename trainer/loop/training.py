@@ -17,8 +17,7 @@ from trainer.device.distributed import Gang
 from trainer.loop.learner import Learner, build_learner, take_step
 from trainer.loop.progress_log import ProgressLog
 from trainer.loop.saving import Saver, resume
-from trainer.loop.task import Batch, Batches
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import Batch, Batches, TrainingProcess
 from trainer.runtime import seeds
 from trainer.runtime.errors import Terminated
 from trainer.runtime.stopping import StopRequest

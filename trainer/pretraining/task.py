@@ -16,8 +16,7 @@ from trainer.device import Device, Precision
 from trainer.device.distributed import Gang
 from trainer.device.kernels import TorchKernels
 from trainer.loop.saving import read_once_a_node
-from trainer.loop.task import Plan, Samples
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import Plan, Samples, TrainingProcess
 from trainer.optimizers import schedule
 from trainer.optimizers.building import Optimizer, build, decay_groups
 from trainer.pretraining import flops, hugging_face

@@ -25,7 +25,7 @@ from trainer.data.shards import open_dataset
 from trainer.device.distributed import Gang
 from trainer.loop import learner, training
 from trainer.loop.progress_log import ProgressLog
-from trainer.loop.training_process import TrainingProcess
+from trainer.loop.task import TrainingProcess
 from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.pretraining.batches import MicroBatch
 from trainer.pretraining.config import ModelConfig, PretrainConfig

@@ -20,9 +20,8 @@ from trainer.data.data_order import DataOrder, Positions, blocks_of
 from trainer.device import Device
 from trainer.device.distributed import Gang
 from trainer.loop import training
-from trainer.loop.task import Plan, Samples
+from trainer.loop.task import Plan, Samples, TrainingProcess
 from trainer.loop.training_config import TrainingConfig
-from trainer.loop.training_process import TrainingProcess
 from trainer.optimizers.building import Optimizer
 from trainer.runtime.errors import CheckpointInvalid
 
