@@ -1,4 +1,4 @@
-"""Permissions of the functions: a method for each function of a run, with the name of its handler's module.
+"""Permissions of the functions of a run, and those that they share with other functions.
 
 In addition, each function may write its own log and traces, decrypt with the deployment's key and, if it uses the
 cluster, call `eks:DescribeCluster` (`functions`).
@@ -6,7 +6,7 @@ cluster, call `eks:DescribeCluster` (`functions`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -178,9 +178,25 @@ class TaskGrants(SharedGrants):
     """Permissions of the functions behind the Task states."""
 
     def of(self, function: Function) -> Grants:
-        """The permissions of a function: the result of the method with the name of its module."""
-        grants: Callable[[], Grants] = getattr(self, function.module)
-        return grants()
+        """The permissions of a function."""
+        grants: Mapping[str, Callable[[], Grants]] = {
+            "ValidateRun": self.validate_run,
+            "Preflight": self.preflight,
+            "AcquireCache": self.acquire_cache,
+            "EnsureCapacity": self.ensure_capacity,
+            "StageData": self.stage_data,
+            "SubmitJob": self.submit_job,
+            "PollJob": self.poll_job,
+            "LocateRank0": self.locate_rank0,
+            "PublishMetrics": self.publish_metrics,
+            "CheckCompilation": self.check_compilation,
+            "PublishArtifacts": self.publish_artifacts,
+            "CollectDiagnostics": self.collect_diagnostics,
+            "TearDown": self.tear_down,
+            "WriteRecord": self.write_record,
+            "Notify": self.notify,
+        }
+        return grants[function.name]()
 
     def validate_run(self) -> Grants:
         """Writes the run to the run table, and its end if the run was stopped before."""
@@ -217,11 +233,11 @@ class TaskGrants(SharedGrants):
         return [self.resize_nodegroups, self.policies.read_launches, *replace]
 
     def submit_job(self) -> Grants:
-        """Uses the cluster alone."""
+        """Uses only the cluster."""
         return []
 
     def poll_job(self) -> Grants:
-        """Uses the cluster alone."""
+        """Uses only the cluster."""
         return []
 
     def locate_rank0(self) -> Grants:

@@ -177,7 +177,7 @@ def synthesized() -> dict[str, Template]:
     os.environ.setdefault("CDK_VALIDATION", "false")
     import aws_cdk as cdk
 
-    from app import compose
+    from stacks.composition import compose
     from trainflow.configuration.deployment import Configuration
 
     context = {**json.loads(Path("cdk.json").read_text())["context"], "aws:cdk:bundling-stacks": []}

@@ -1,11 +1,11 @@
-"""Permissions of the functions that events invoke: a method for each, with the name of its handler's module.
+"""Permissions of the functions that events invoke.
 
-What every function is granted beside them stands in `stacks.orchestration.functions`.
+`stacks.orchestration.functions` adds those that every function has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
@@ -59,9 +59,14 @@ class TriggerGrants:
         self._run_requests, self._lost_requests = run_requests, lost_requests
 
     def of(self, function: Function) -> Grants:
-        """The permissions of a function: the result of the method with the name of its module."""
-        grants: Callable[[], Grants] = getattr(self, function.module)
-        return grants()
+        """The permissions of a function."""
+        grants: Mapping[str, Callable[[], Grants]] = {
+            "StartRun": self.start_run,
+            "ReportLostRequest": self.report_lost_request,
+            "CleanUp": self.clean_up,
+            "SurveyFleet": self.survey_fleet,
+        }
+        return grants[function.name]()
 
     def start_run(self) -> Grants:
         """Reads requests, starts runs, and keeps which schedules wait and what was told."""

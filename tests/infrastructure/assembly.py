@@ -10,7 +10,7 @@ from typing import Any
 
 import aws_cdk as cdk
 
-from app import compose
+from stacks.composition import compose
 from trainflow.configuration.deployment import Configuration, load_configuration
 
 EXAMPLE = Path("config/example.yaml")

@@ -6,8 +6,8 @@ import json
 from functools import cache
 from typing import Any
 
-from app import compose
 from stacks.checks.templates import Templates, listed
+from stacks.composition import compose
 from tests.infrastructure import alone
 from tests.infrastructure.assembly import synthesize
 from tests.infrastructure.auditors import audit, in_use, unacknowledged
