@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from benchmarks.fault_events import EVENTS, event_cell
+from benchmarks.fault_injection import EVENT_FUNCTIONS, FAULTS, Blindness, FirstTries, Mail, Plan
 from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, injected, outcome, steps
-from local.fault_injection import EVENT_FUNCTIONS, FAULTS, Blindness, FirstTries, Mail, Plan
 from local.twin import Twin
 from trainflow.state_machines import NAMES, definition
 

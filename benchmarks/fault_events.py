@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 import yaml
 from boto3.dynamodb.types import TypeSerializer
 
+from benchmarks.fault_injection import FAULTS, FirstTries, Mail, Plan
 from benchmarks.fault_runs import RUN_SECONDS, Row, arn_of_run, compare_subjects, histories, left, steps
+from benchmarks.many_runs import published_losses, start_all
 from local.aws import deployment
 from local.aws.deployment import LOST_REQUESTS, REQUESTS
-from local.fault_injection import FAULTS, FirstTries, Mail, Plan
-from local.many_runs import published_losses, start_all
 from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.place import RunSummary

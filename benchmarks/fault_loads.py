@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from benchmarks.fault_events import waiting_requests
+from benchmarks.fault_injection import Plan
 from benchmarks.fault_runs import (
     RUN_SECONDS,
     TIME_SCALE,
@@ -25,10 +26,9 @@ from benchmarks.fault_runs import (
     left,
     steps,
 )
+from benchmarks.many_runs import limit_nodes, published_losses, run_all
 from benchmarks.result import BenchmarkFailed
 from local.aws import deployment
-from local.fault_injection import Plan
-from local.many_runs import limit_nodes, published_losses, run_all
 from local.no_op_logs import STEPS, step_loss
 from local.place import TwinRuns
 from local.twin import Twin

@@ -24,10 +24,10 @@ from kubernetes.client import (
 from kubernetes.config import new_client_from_config
 
 from benchmarks.fault_cells import GANG
+from benchmarks.fault_injection import Plan
 from benchmarks.fault_runs import RUN_SECONDS, Part, Row, faulty_twin, histories, left, steps
+from benchmarks.many_runs import start_all
 from benchmarks.result import BenchmarkFailed
-from local.fault_injection import Plan
-from local.many_runs import start_all
 from local.place import TwinRuns
 from local.planned_faults import OUT_OF_SERVICE
 from local.twin import Twin

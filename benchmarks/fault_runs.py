@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fault_injection import Mail, Plan, twin_with
+from benchmarks.many_runs import await_all, left_in_cluster, start_all
 from benchmarks.result import BenchmarkFailed
 from local.aws import deployment
-from local.fault_injection import Mail, Plan, twin_with
-from local.many_runs import await_all, left_in_cluster, start_all
 from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.observe.executions import ExecutionTree

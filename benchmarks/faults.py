@@ -31,13 +31,14 @@ from typing import Any
 
 from kubetwin.troubles import Trouble
 
+from benchmarks.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, OutageInEachPhase
 from benchmarks.fault_cells import GANG, cells, kinds_of_runs
+from benchmarks.fault_injection import Blindness, Mail, Plan
 from benchmarks.fault_loads import crowd, stops, uploads, year
 from benchmarks.fault_recovery import recovery
 from benchmarks.fault_runs import TIME_SCALE, Expected, Part, Row, faulty_twin, outcome, steps
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from local.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
-from local.fault_injection import Blindness, Mail, Plan
+from local.functions_gateway import FunctionsGateway
 
 
 def run(parts: Sequence[str] = ()) -> Result:

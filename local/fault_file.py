@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from kubetwin.troubles import Trouble
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from local.aws.faults import Fault
+from local.aws.faults import NAMES_OF_FAULTS, Fault
 from local.aws.throttling import CODES
 from trainflow.client.place import PlaceUnavailable
 from trainflow.errors import InvalidRunSpec, named_errors
@@ -90,8 +90,6 @@ class FunctionFault(Moment):
     @field_validator("error")
     @classmethod
     def _known_error(cls, name: str) -> str:
-        from local.fault_injection import NAMES_OF_FAULTS
-
         known = {**dict.fromkeys(NAMES_OF_FAULTS, ""), **dict.fromkeys(named_errors(), "")}
         return _one_of(name, known, "an error of Lambda or of trainflow/errors.py") or name
 

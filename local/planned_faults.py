@@ -12,11 +12,11 @@ from kubetwin.background import later
 from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.kubeconfig import load_connection
 
-from local.api_outages import FunctionsGateway
 from local.aws.current_states import state_of
 from local.aws.faults import Fault
 from local.aws.server import REGION
 from local.fault_file import Faults, FunctionFault, LostNode, Moment, Outage, Throttling, functions_of_states
+from local.functions_gateway import FunctionsGateway
 from local.twin import Twin
 
 OUT_OF_SERVICE = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}

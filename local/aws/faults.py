@@ -7,6 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+NAMES_OF_FAULTS = (
+    "Runtime.ExitError",
+    "Runtime.Unknown",
+    "Sandbox.Timedout",
+    "Lambda.Unknown",
+    "Lambda.SnapStartException",
+    "Lambda.SnapStartNotReadyException",
+    "Lambda.SnapStartTimeoutException",
+    "Lambda.SnapStartRegenerationFailureException",
+    "Lambda.ClientExecutionTimeoutException",
+    "Lambda.ServiceException",
+    "Lambda.AWSLambdaException",
+    "Lambda.SdkClientException",
+    "Lambda.TooManyRequestsException",
+    "Lambda.ResourceNotReadyException",
+    "Lambda.ResourceConflictException",
+    "Lambda.ENINotReadyException",
+    "Lambda.EC2ThrottledException",
+)
+"""Names under which Step Functions reports an invocation that another one may follow."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:

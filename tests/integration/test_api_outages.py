@@ -15,9 +15,10 @@ from kubetwin.server import ApiServer
 from kubetwin.troubles import Trouble, TroubledGateway
 from rich.console import Console
 
-from local.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, FunctionsGateway, OutageInEachPhase
+from benchmarks.api_outages import OF_FAILURES, OUTAGE_SECONDS, PHASES, OutageInEachPhase
+from benchmarks.fault_injection import Mail, Plan, twin_with
 from local.aws import deployment
-from local.fault_injection import Mail, Plan, twin_with
+from local.functions_gateway import FunctionsGateway
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec

@@ -13,8 +13,8 @@ from kubetwin.certificates import create_authority
 from kubetwin.client import ApiClient, ApiUnreachable
 from kubetwin.kubeconfig import write_kubeconfig
 
+from benchmarks.many_runs import Contention, left_in_cluster, limit_nodes, run_all
 from local.aws import deployment
-from local.many_runs import Contention, left_in_cluster, limit_nodes, run_all
 from local.twin import Twin
 
 TYPE = "trn1.32xlarge"

@@ -13,11 +13,11 @@ import pytest
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 
+from benchmarks.fault_injection import Mail, Plan, twin_with
 from benchmarks.fault_runs import TIME_SCALE, Expected, histories, outcome, steps
 from local.aws.deployment import NAMESPACE as NAMESPACE_OF_RUNS
 from local.aws.faults import Fault
 from local.aws.server import AwsServer
-from local.fault_injection import Mail, Plan, twin_with
 from local.twin import Twin
 from tests.integration.permitted import make_role
 from tests.waiting import wait_until

@@ -14,11 +14,9 @@ from rich.console import Console
 
 from benchmarks.fault_cells import CELL_FAULTS, WITHOUT_CAPACITY, kinds_of_runs, run_cell, states_of_functions
 from benchmarks.fault_events import EVENTS, event_cell
-from local.aws.deployment import DATA_BUCKET
-from local.fault_injection import (
+from benchmarks.fault_injection import (
     EVENT_FUNCTIONS,
     FAULTS,
-    NAMES_OF_FAULTS,
     TASK_FUNCTIONS,
     Blindness,
     FirstRequests,
@@ -28,6 +26,8 @@ from local.fault_injection import (
     Plan,
     twin_with,
 )
+from local.aws.deployment import DATA_BUCKET
+from local.aws.faults import NAMES_OF_FAULTS
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run, replayed

@@ -15,9 +15,9 @@ import yaml
 
 from benchmarks.fault_cells import WITHOUT_CAPACITY, kinds_of_runs, run_cell
 from benchmarks.fault_events import EVENTS, event_cell
+from benchmarks.fault_injection import Plan, twin_with
 from benchmarks.fault_runs import TIME_SCALE
 from local.aws.deployment import DATA_BUCKET
-from local.fault_injection import Plan, twin_with
 from local.twin import Twin
 from tests.integration.granted import denied, unused
 from tests.integration.test_runs import steps_spec

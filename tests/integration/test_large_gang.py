@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from local.many_runs import limit_nodes
+from benchmarks.many_runs import limit_nodes
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.browsing import WIDE, chromium, opened

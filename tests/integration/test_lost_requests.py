@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.fault_injection import Mail, Plan, twin_with
 from local.aws.deployment import DATA_BUCKET, LOST_REQUESTS, REQUESTS
 from local.aws.faults import Fault
-from local.fault_injection import Mail, Plan, twin_with
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.test_runs import steps_spec

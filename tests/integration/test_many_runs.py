@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.many_runs import left_in_cluster, limit_nodes, published_losses, run_all
 from local.aws import deployment
-from local.many_runs import left_in_cluster, limit_nodes, published_losses, run_all
 from local.no_op_logs import STEPS, step_loss
 from local.twin import Twin
 

@@ -13,9 +13,9 @@ import pytest
 from botocore.exceptions import ClientError
 from rich.console import Console
 
+from benchmarks.many_runs import published_losses
 from local.aws import deployment
 from local.aws.redriving import MAX_OPEN, REDRIVABLE_FOR
-from local.many_runs import published_losses
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.test_runs import assert_nothing_is_left, steps_spec

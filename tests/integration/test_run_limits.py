@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from benchmarks.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
+from benchmarks.many_runs import published_losses
 from local.aws.deployment import REQUESTS
 from local.aws.faults import no_faults
-from local.fault_injection import FAULTS, Blindness, FirstTries, Mail, Plan
-from local.many_runs import published_losses
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run

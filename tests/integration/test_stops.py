@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fault_injection import TASK_FUNCTIONS, Mail, Plan, twin_with
+from benchmarks.many_runs import await_all, left_in_cluster, start_all
 from local.aws import deployment
 from local.aws.faults import Fault
-from local.fault_injection import TASK_FUNCTIONS, Mail, Plan, twin_with
-from local.many_runs import await_all, left_in_cluster, start_all
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec

@@ -24,26 +24,6 @@ FAULTS: Mapping[str, Fault] = {
     "no-snapshot": Fault(error="Lambda.SnapStartNotReadyException"),
     "unnamed": Fault(error="KeyError"),
 }
-NAMES_OF_FAULTS = (
-    "Runtime.ExitError",
-    "Runtime.Unknown",
-    "Sandbox.Timedout",
-    "Lambda.Unknown",
-    "Lambda.SnapStartException",
-    "Lambda.SnapStartNotReadyException",
-    "Lambda.SnapStartTimeoutException",
-    "Lambda.SnapStartRegenerationFailureException",
-    "Lambda.ClientExecutionTimeoutException",
-    "Lambda.ServiceException",
-    "Lambda.AWSLambdaException",
-    "Lambda.SdkClientException",
-    "Lambda.TooManyRequestsException",
-    "Lambda.ResourceNotReadyException",
-    "Lambda.ResourceConflictException",
-    "Lambda.ENINotReadyException",
-    "Lambda.EC2ThrottledException",
-)
-"""Names under which Step Functions reports an invocation that another one may follow; `OneOfEach` injects them all."""
 TASK_FUNCTIONS = {function.name for function in TASKS}
 EVENT_FUNCTIONS = {function.name for function in EVENT_HANDLERS}
 
@@ -207,7 +187,7 @@ class Mail:
         self._sqs, sns = twin.client("sqs"), twin.client("sns")
         self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
         found = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
-        assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
+        assert twin.deployment is not None, "the twin runs, with everything deployed"
         sns.subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=found["Attributes"]["QueueArn"])
 
     def subjects(self) -> list[str]:

@@ -36,7 +36,7 @@ def limit_nodes(twin: Twin, instance_type: str, maximum: int) -> None:
 
 def start_all(twin: Twin, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Start a run for each spec by its id; their executions' ARNs."""
-    assert twin.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
+    assert twin.deployment is not None, "the twin runs, with everything deployed"
     states, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
     return {
         run_id: states.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))["executionArn"]
