@@ -24,7 +24,7 @@ def nothing_to_continue(spec: RunSpec, *, runs: Path, repository: Path) -> str |
         repository: Folder of the package `trainer`.
     """
     command = [sys.executable, "-m", "trainer.probe", "--executable", sys.executable, *spec.checkpoint_words, "--"]
-    # There is no folder of this name: a run's id begins with a letter.
+    # No folder has this name: a run's id begins with a letter.
     own = {variables.RUN_DIR: str(runs.absolute() / ".new"), variables.RESUME_FROM: ",".join(spec.resume_from)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRAINFLOW_")}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""How busy the twin's nodes are, published as Container Insights does on EKS.
+"""Publishes the utilization of the twin's nodes, as Container Insights does on EKS.
 
 A node of the twin has no devices: what its pods use of this machine's processors stands for the whole, as the metric of
 a node's processors. Values come more often than the agent's one a minute, so that short runs have some.

@@ -54,7 +54,7 @@ NOT_PROVEN = (
     "credentials included. This run does not show whether their user ids, read-only file systems, "
     f"mounts and images work in a cluster ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
 )
-"""What a run in the twin says once."""
+"""Sentence that a run in the twin prints once."""
 
 NOT_PROVEN_BEHIND_WALLS = (
     "Pods are processes of this machine here, with their user, root file system and mounts. This run does not show "
@@ -66,7 +66,7 @@ SHARED_NETWORK = (
     "Programs in pods listen in this machine's network, because {reason}: its other users reach them, and so do other "
     f"machines if its firewall lets them ({REPOSITORY / 'docs' / 'security.md'}, The twin)."
 )
-"""What a run says once besides where pods have no network of their own."""
+"""Sentence that a run prints once in addition where pods share the machine's network."""
 
 
 class TwinRuns(DeployedRuns):
@@ -104,14 +104,14 @@ class TwinPlace:
             for address in self._addresses:
                 last.callback(address.close)
             if self._faults is not None and self._twin is not None:
-                last.callback(self._tell_faults, self._faults)
+                last.callback(self._report_faults, self._faults)
             if self._twin is not None:
                 last.callback(self._twin.stop)
             last.callback(self._faults_opened.close)
         self._twin, self._faults, self._addresses = None, None, []
 
-    def _tell_faults(self, faults: PlannedFaults) -> None:
-        for sentence in faults.told():
+    def _report_faults(self, faults: PlannedFaults) -> None:
+        for sentence in faults.results():
             self._options.say(sentence)
 
     def start(self, spec: RunSpec, *, code: PackedCode | None = None, run_id: str | None = None) -> str:
@@ -148,12 +148,12 @@ class TwinPlace:
         """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.
 
         Raises:
-            CannotContinue: Also if there is no checkpoint of it.
+            CannotContinue: Also if it has left no checkpoint.
         """
         earlier = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home))
         spec = earlier.spec_continuing(run_id, changes)
         runs = self._options.home / "volumes" / RUNS
-        own_cluster = self._options.kubeconfig is None  # another one has other storage, which its pods alone see
+        own_cluster = self._options.kubeconfig is None  # another one has other storage, which only its pods see
         reason = nothing_to_continue(spec, runs=runs, repository=REPOSITORY) if own_cluster else None
         if reason is not None:
             raise CannotContinue(
@@ -296,7 +296,7 @@ class TwinPlace:
         return twin
 
     def _hidden(self, image_root: Path, folder: Path) -> list[Path]:
-        """What earlier and present runs leave, also in other homes than that of this run."""
+        """Files that earlier and present runs leave, also in other homes than that of this run."""
         beside = [root / name for root in (image_root, REPOSITORY) for name in (".trainflow", "out")]
         home = [self._options.home / name for name in ("s3", "secrets", "volumes")]
         return [self._options.out, folder, *home, *beside]

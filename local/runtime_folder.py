@@ -36,7 +36,7 @@ def create(prefix: str) -> OwnedFolder:
     Those that killed twins have left beside it are removed.
 
     Raises:
-        NoRuntimeFolder: If there is no such folder that can be written to.
+        NoRuntimeFolder: If neither folder is writable.
     """
     base = tempfile.gettempdir()
     if len(base) > LONGEST_BASE or not is_plain(base):

@@ -103,7 +103,7 @@ class Twin:
             no_op_seconds: Pods run no programs: each prints its identity and succeeds after so many seconds
                 (`no_op.py`).
             slurm: A Slurm cluster to start as well; None for a deployment without one.
-            without_capacity: Instance types of which EC2 has none: their node groups get no nodes, and Auto Scaling
+            without_capacity: Instance types that EC2 cannot start: their node groups get no nodes, and Auto Scaling
                 reports why.
             walls: Whether pods run as their user, with their own root file system and mounts. None: where the machine
                 allows it.
@@ -169,7 +169,7 @@ class Twin:
         return self.aws.client(service)
 
     def address(self, *, started_at: datetime) -> TwinAddress:
-        """Where other processes of this machine find it.
+        """The address for other processes of this machine.
 
         Args:
             started_at: When the run was started that it is looked up for.
@@ -392,8 +392,8 @@ class Twin:
         }
 
     def _pod_credentials(self) -> dict[str, str]:
-        """What EKS Pod Identity gives to the runs' pods, with its session tags (EKS user guide, 'Grant Pods access to
-        AWS resources based on tags')."""
+        """Credentials that EKS Pod Identity gives to the runs' pods, with its session tags (EKS user guide, 'Grant Pods
+        access to AWS resources based on tags')."""
         tags = {
             "eks-cluster-name": CLUSTER_NAME,
             "kubernetes-namespace": NAMESPACE,
@@ -421,6 +421,6 @@ class Twin:
             **self.aws.client_environment,
             "PATH": "/usr/bin:/bin",
             "TMPDIR": self._temporary.name,
-            "POWERTOOLS_TRACE_DISABLED": "true",  # there is no X-Ray daemon here
+            "POWERTOOLS_TRACE_DISABLED": "true",  # no X-Ray daemon runs here
             "TZ": "UTC",
         }

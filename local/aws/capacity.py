@@ -1,4 +1,4 @@
-"""Instance types of which the twin's EC2 has no capacity, as Auto Scaling reports them.
+"""Reports, as Auto Scaling does, instance types that the twin's EC2 cannot start.
 
 moto 5.2.5 answers `autoscaling:DescribeScalingActivities` with an empty list, and its node groups have no Auto Scaling
 group behind the name.

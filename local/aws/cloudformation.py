@@ -48,7 +48,7 @@ def names_of_change_sets() -> None:
     """Find a change set by stack and name: the CDK gives all change sets one name, and deploys several stacks at a
     time.
 
-    moto takes the first of all stacks, and answers 500 where there is none to delete. The CDK deletes the one of the
+    moto takes the first of all stacks, and answers 500 if it finds none to delete. The CDK deletes the one of the
     last deployment and asks for it until the answer is ChangeSetNotFound (aws-cdk-cli's pull request 1404); another
     error ends the deployment.
     """

@@ -22,13 +22,13 @@ def state_of(event: Any, *, region: str) -> str | None:
     backend = stepfunctions_parser_backends[DEFAULT_ACCOUNT_ID][region]
     for machine in list(backend.state_machines):
         for execution in list(machine.executions):
-            if execution.status == "RUNNING" and (name := _state_that_asks(execution, event)):
+            if execution.status == "RUNNING" and (name := _waiting_state(execution, event)):
                 return name
     return None
 
 
-def _state_that_asks(execution: Any, event: Any) -> str | None:
-    """The state in which an execution is, if it has scheduled the event."""
+def _waiting_state(execution: Any, event: Any) -> str | None:
+    """Name of the execution's current state, if that state has scheduled the event."""
     is_scheduled = False
     for each in reversed(events_of(execution)):
         if each["type"] == "TaskScheduled" and not is_scheduled:

@@ -53,7 +53,7 @@ class Deployment:
     """Names of what was made."""
 
     address: DeploymentAddress
-    """What clients have to know, as the parameter of Systems Manager says it."""
+    """The content of the parameter in Systems Manager that clients read."""
     topic_arn: str
     functions: Mapping[str, str]
     """Function ARN by the function's name."""
@@ -119,7 +119,7 @@ def deploy(
 
     Args:
         aws: Where.
-        slurm: Variables of the functions for a Slurm cluster; None if there is none.
+        slurm: Variables of the functions for a Slurm cluster; None without one.
         granted_buckets: Further buckets that runs may use, as `storage.grants` names them.
         granted_secrets: ARNs of secrets that runs may read, as `run_secrets` names them.
     """
@@ -170,7 +170,7 @@ def create_bucket(aws: AwsServer, name: str) -> None:
 
 
 def create_secret(aws: AwsServer, name: str, text: str) -> str:
-    """Keep a text in Secrets Manager; the ARN by which functions ask for it."""
+    """Keep a text in Secrets Manager; returns its ARN."""
     return str(aws.client("secretsmanager").create_secret(Name=name, SecretString=text)["ARN"])
 
 

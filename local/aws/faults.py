@@ -26,7 +26,7 @@ NAMES_OF_FAULTS = (
     "Lambda.ENINotReadyException",
     "Lambda.EC2ThrottledException",
 )
-"""Names under which Step Functions reports an invocation that another one may follow."""
+"""Names that Step Functions gives to failed invocations that may be tried again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Fault:
     """An invocation that fails."""
 
     error: str
-    """Name under which Step Functions reports it, such as `Runtime.ExitError` or `Sandbox.Timedout`."""
+    """Name of the error in Step Functions, such as `Runtime.ExitError` or `Sandbox.Timedout`."""
     after_acting: bool = False
     """Whether the function does its work first; its answer is lost."""
 
@@ -50,13 +50,13 @@ by several threads."""
 
 
 def no_faults(_function: str, _event: Any) -> Fault | Duplicate | None:
-    """The plan of a twin in which everything goes well."""
+    """The plan of a twin without faults."""
     return None
 
 
 RequestPlan = Callable[[str, str], str | None]
-"""Returns the code with which a request is throttled, for the service's name and the operation, as IAM names it; None
-for one that is answered. It is called by several threads."""
+"""Returns the error code of a throttled request, for the service's name and the operation, as IAM names it; None if it
+is answered. It is called by several threads."""
 
 
 def no_throttling(_service: str, _operation: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Patches with which moto 5.2.5 runs the state machines as Step Functions does. Each patch has a test that fails
+"""Patches that make moto 5.2.5 run the state machines as Step Functions does. Each patch has a test that fails
 without it.
 
 All of them replace private functions: check them again when moto's version is raised.
@@ -69,7 +69,7 @@ def context_times() -> None:
 def service_shapes() -> None:
     """Parameters and results of integrations change case between ASL and boto3; moto's two hooks for it are empty.
 
-    Of a child execution, times are told in milliseconds.
+    Child execution times are in milliseconds.
     """
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
@@ -111,7 +111,7 @@ def _operations(service: str) -> dict[str, OperationModel]:
 
 
 def json_task_results() -> None:
-    """Results keep datetimes and streams, with which DescribeExecution and GetExecutionHistory answer 500."""
+    """Results keep datetimes and streams, and these make DescribeExecution and GetExecutionHistory answer 500."""
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
     )
@@ -134,9 +134,9 @@ def _as_json(value: Any) -> Any:
 
 
 def object_checksums() -> None:
-    """S3 keeps CRC64NVME of an object that came without a checksum, and tells the type of each (Amazon S3 user guide,
-    "Checking object integrity"). moto keeps none, leaves the number of parts out of a composite one that HEAD tells,
-    and does not tell the type of an object that was put in one piece.
+    """S3 keeps CRC64NVME of an object that came without a checksum, and returns the type of each (Amazon S3 user guide,
+    "Checking object integrity"). moto keeps none, leaves the number of parts out of the composite one of HEAD,
+    and omits the type of an object that was put in one piece.
     """
     from moto.s3.responses import S3Response
 
@@ -157,7 +157,7 @@ def object_checksums() -> None:
 
 
 def _with_checksum(response: Any, answer: Any, bucket: str, name: str, query: Any, asked: Any) -> Any:
-    """The answer about a whole object with its checksum, if it was asked for. Of a range or a part S3 tells another."""
+    """The answer about a whole object with its checksum, if requested. S3 returns another for a range or a part."""
     status, headers = answer[0], answer[1]
     if status != 200 or asked.get("x-amz-checksum-mode") != "ENABLED" or asked.get("Range") or query.get("partNumber"):
         return answer
@@ -192,7 +192,7 @@ def _timestamp(moment: Any) -> Any:
 
 
 def presigned_requests() -> None:
-    """moto tells service and caller from headers; a presigned request names them in its query."""
+    """moto finds service and caller in headers; a presigned request names them in its query."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
     present = DomainDispatcherApplication.infer_service_region_host
@@ -269,7 +269,7 @@ def catchers_back_to_their_state() -> None:
 
 
 def timestamps() -> None:
-    """moto compares times in whole seconds of UTC alone; its own `$$.State.EnteredTime` is none of them.
+    """moto compares times only in whole seconds of UTC; its own `$$.State.EnteredTime` has another form.
 
     The language takes every time of RFC 3339 with a capital T, and a Z or an offset (Amazon States Language, 'Choice
     State').

@@ -1,4 +1,4 @@
-"""What Step Functions refuses, and moto 5.2.5 lets pass: paths that lead nowhere, payloads beyond 256 KiB, histories
+"""Refusals of Step Functions that moto 5.2.5 lacks: paths that lead nowhere, payloads beyond 256 KiB, histories
 beyond 25,000 events, names and definitions that it could not execute.
 
 Where the developer guide and executions on AWS differ, this does as the executions (decision 50). All patches replace
@@ -51,7 +51,7 @@ def apply_all() -> None:
 
 
 def _failure(env: Any, error: str, cause: str) -> Exception:
-    """What ends a state with an error; the interpreter puts the state's name before the cause of States.Runtime."""
+    """Exception that ends a state; the interpreter puts the state's name before the cause of States.Runtime."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import (
@@ -137,8 +137,8 @@ def _wildcards() -> None:
 
 
 def _payloads() -> None:
-    """Payloads are measured as UTF-8 and may have just 256 KiB; a task's parameters are measured, too. A path of theirs
-    that leads nowhere is told with its field."""
+    """Payloads are measured as UTF-8 and may have just 256 KiB; a task's parameters are measured, too. The error of
+    a path that leads nowhere names its field."""
     from moto.stepfunctions.parser.asl.component.state import state
     from moto.stepfunctions.parser.asl.component.state.exec.state_task import state_task_lambda
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service
@@ -166,8 +166,8 @@ def _payloads() -> None:
 
 
 def _variables() -> None:
-    """What a state assigns, and all variables together, have limits. The developer guide names no error for them; this
-    is that of other data that is too large."""
+    """The variables of one state, and all variables together, have limits. The developer guide names no error for
+    them; this is that of other data that is too large."""
     from moto.stepfunctions.parser.asl.component.common.assign.assign_decl import AssignDecl
 
     present = AssignDecl._eval_body
@@ -201,14 +201,14 @@ def _text(value: Any) -> str:
 
 def _full_histories() -> None:
     """An execution fails when its history has room for one event, unless that is its success. Its own errors,
-    States.Runtime, are told by its last event alone, and not as those of a task."""
+    States.Runtime, are reported only by its last event, and not as those of a task."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
 
     present = EventManager.add_event
 
-    # A task's failure is an event as well, for which there is no room either: so it is neither retried nor caught.
+    # A task's failure is an event as well, without room in the history: so it is neither retried nor caught.
     no_event = types.SimpleNamespace(error_name=None, event_type=HistoryEventType.TaskFailed, event_details={"": {}})
 
     class HistoryFull(FailureEventException):  # type: ignore[misc]
@@ -330,7 +330,7 @@ def _definitions() -> None:
 
 
 def faults_of(machine: Mapping[str, Any], *, at: str = "") -> Iterator[str]:
-    """Why the service would not take a definition, or a part of one, that follows the grammar.
+    """The reason why the service would refuse a definition, or a part of one, that follows the grammar.
 
     Args:
         machine: An object with StartAt and States.

@@ -317,7 +317,7 @@ def set_bucket(client: Client, name: str, properties: Properties) -> None:
 
 
 def _emptied_bucket(client: Client, _made: Made, properties: Properties) -> None:
-    """What the CDK's own function does when a stack with `auto_delete_objects` goes."""
+    """Empty the bucket of a deleted stack with `auto_delete_objects`, as the CDK's own function does."""
     s3, bucket = client("s3"), properties["BucketName"]
     try:
         pages = list(s3.get_paginator("list_object_versions").paginate(Bucket=bucket))

@@ -18,11 +18,11 @@ from typing import Any
 from local.aws.replacements import replace
 
 START_SECONDS = 10
-"""How long the thread of an execution that has just begun may take to make its environment."""
+"""Longest time that the thread of a new execution may take to make its environment."""
 
 
 def apply_all() -> None:
-    """Apply every patch of this module but `once`, through which `events.status_changes` tells of ends."""
+    """Apply every patch of this module but `once`, which `events.status_changes` uses to report ends."""
     _reasons()
     _at_once()
     _stays_stopped()
@@ -44,7 +44,7 @@ def _reasons() -> None:
             given.__dict__.clear()
 
     def stop_for_a_reason(self: Any, stop_date: datetime, error: str | None, cause: str | None) -> None:
-        # They are those of the named execution alone, whose children are stopped in the same thread.
+        # They are only those of the named execution, whose children are stopped in the same thread.
         given_error, given_cause = given.__dict__.pop("reason", (None, None))
         stop(self, stop_date=stop_date, error=error or given_error, cause=cause or given_cause)
 
@@ -124,7 +124,7 @@ def _stays_stopped() -> None:
 
 
 def once(terminated: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Tell of an execution's end once: in the call that stops it, or in its own thread."""
+    """Report an execution's end once: in the call that stops it, or in its own thread."""
     ending = threading.RLock()  # the end of a parent ends its children
 
     @wraps(terminated)

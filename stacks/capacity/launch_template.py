@@ -22,7 +22,7 @@ ACCELERATED_DISK_MIBPS = 500
 """gp3 brings 125; unpacking an image on a node that costs 21.50 USD an hour should not wait for the disk."""
 
 METADATA_HOPS = 1
-"""The instance metadata service answers the node and pods in its network namespace alone, as AWS recommends with Pod
+"""The instance metadata service answers only the node and pods in its network namespace, as AWS recommends with Pod
 Identity (EKS best practices, identity and access management): a training pod cannot take the node's role, and with it
 those of the other pods of its node.
 

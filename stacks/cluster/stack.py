@@ -214,8 +214,10 @@ class ClusterStack(cdk.Stack):
         return groups
 
     def _make_ready(self) -> AddOns:
-        """Install the add-ons that run on nodes. What is installed after them finds DNS and volumes, and is deleted
-        before them."""
+        """Install the add-ons that run on nodes.
+
+        Install before workloads (they need DNS and volumes); delete after them.
+        """
         pod_logs = self._configuration.cluster.pod_logs == "cloudwatch"
         add_ons = AddOns(self, "PodAddOns", cluster=self.cluster, add_ons=on_nodes(pod_logs=pod_logs))
         add_ons.node.add_dependency(*self._permanent_nodes)

@@ -31,7 +31,7 @@ OWNED = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 
 def operator_manifests() -> list[dict[str, Any]]:
-    """Objects of the operator, in the order in which they have to be created."""
+    """Objects of the operator, in the order of their creation."""
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": dict(LABELS)}},
         _definition(),
@@ -163,7 +163,7 @@ def _pod() -> dict[str, Any]:
 
 
 def _webhook() -> dict[str, Any]:
-    """Webhook configuration, into which the operator writes the authority of its certificate."""
+    """Webhook configuration; the operator writes the authority of its certificate into it."""
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",

@@ -5,7 +5,7 @@ The machine that deploys needs no Docker: it uploads the packages that run in po
 its image by digest in the exported variable IMAGE, which is what `workload.image` of a run spec wants.
 
 An image's tag is made of its content, `<kind>-<16 hex digits>`, and tags cannot be moved: what was built once is never
-built again, and the functions can be told the name of the image `tools` before it has been built (decision 26).
+built again, and the functions can be given the name of the image `tools` before it has been built (decision 26).
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class ImagesStack(cdk.Stack):
         )
 
     def _make_source(self) -> assets.Asset:
-        """What the builds are given; the CDK copies it into its output folder at once."""
+        """Input of the builds; the CDK copies it into its output folder at once."""
         with tempfile.TemporaryDirectory(prefix="trainflow-images-") as folder:
             context.stage(Path(folder))
             return assets.Asset(self, "Trainer", path=folder)

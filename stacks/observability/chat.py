@@ -37,7 +37,7 @@ class Chat(Construct):
         common: dict[str, Any] = {
             "iam_role_arn": role.role_arn,
             "guardrail_policies": [guardrail],
-            "logging_level": "ERROR",  # the service's log alone says why a message was not shown
+            "logging_level": "ERROR",  # only the service's log says why a message was not shown
             "sns_topic_arns": [topic.topic_arn],
             "user_role_required": False,
         }

@@ -1,5 +1,4 @@
-"""The runbooks as a dashboard of the deployment, to which a mail can link, since the repository has no public
-address."""
+"""The runbooks as a dashboard of the deployment. A mail can link to it; the repository has no public address."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class SharedGrants:
         return [kept, self.decrypt(), self.write_artifacts]
 
     def find_rank0(self) -> list[Grant]:
-        """Read the object in which rank 0 of an elastic job announces its pod."""
+        """Read the object that announces the pod of rank 0 of an elastic job."""
         announcements = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),

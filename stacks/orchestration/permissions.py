@@ -1,7 +1,7 @@
 """Least privilege: how a statement is written here, and the few that AWS gives no way to narrow.
 
 Roles carry their statements themselves, so that a function exists only once it may do its work. What no resource can
-be named for stands in policies of its own, once: who may trace, or publish metrics, is who has the policy.
+be named for stands in policies of its own, once: roles that trace or publish metrics attach the policy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stacks.shared.aws_policies import IN_NETWORK
 from trainflow.models.metric_names import NAMESPACE
 
 USE_OF_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
-"""What sending to an encrypted topic or queue takes, and reading from one."""
+"""Actions on the key for sending to an encrypted topic or queue, and for reading from one."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Grant:
 
     statement: iam.PolicyStatement
     pattern_because: Reason | None
-    """Why a resource in it is a pattern, for the auditor; None where every resource is named in full."""
+    """The reason for a pattern among its resources, for the auditor; None if every resource is named in full."""
 
 
 def allow(
@@ -86,7 +86,7 @@ def as_it_is(role: iam.Role) -> iam.IRole:
 
 def objects(owner: cdk.Stack, bucket: s3.IBucket, pattern: str) -> str:
     """The ARN of some of the objects of another stack's bucket."""
-    # Exported here and now, so that the ARN can be told as the template will have it.
+    # Exported here and now, so that the ARN is known as the template will have it.
     return f"{owner.export_value(bucket.bucket_arn)}/{pattern}"
 
 
@@ -130,7 +130,7 @@ class SharedPolicies(Construct):
             scope: The stack of the functions and state machines.
             construct_id: Of this construct.
             in_network: Whether functions stand in a VPC.
-            slurm: What it takes to use Slurm; nothing where there is none.
+            slurm: Permissions to use Slurm; empty without Slurm.
         """
         super().__init__(scope, construct_id)
         acknowledge(self, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)

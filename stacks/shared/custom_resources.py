@@ -1,4 +1,4 @@
-"""The log group of the Lambda functions with which CDK implements custom resources."""
+"""The log group of the Lambda functions that implement CDK's custom resources."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 
 MEMORY_MIB = 256
-"""Memory of a function for which CDK sets none: enough for a program that passes requests on."""
+"""Memory of a function if CDK sets none: enough for a program that passes requests on."""
 
 
 def settle_custom_resources(stack: cdk.Stack, *, key: kms.IKey) -> logs.LogGroup:
     """Let all custom resources of a stack log to one group that is deleted with the stack.
 
-    Left alone, Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by
+    Otherwise Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by
     `cdk destroy`. To be called when everything else in the stack has been made.
 
     Args:
@@ -44,7 +44,7 @@ def _settle(function: cdk.CfnResource, group: logs.LogGroup) -> None:
     if isinstance(function, lambda_.CfnFunction) and construct is not None:
         made_by_cdk = construct.node.try_find_child("LogGroup") is not None
         if function.logging_config is not None and not made_by_cdk:
-            return  # It was given a group, to which its role may write and to no other.
+            return  # It was given a group, and its role may write to no other.
     if isinstance(function, lambda_.CfnFunction):
         function.logging_config = lambda_.CfnFunction.LoggingConfigProperty(log_group=group.log_group_name)
         function.memory_size = function.memory_size or MEMORY_MIB

@@ -26,11 +26,11 @@ from trainflow.models.volcano_queues import queue_manifest
 from trainflow.protocol.pods import CLAIM, MOUNTS, SERVICE_ACCOUNT, USER
 
 SHELL_HOURS = 8
-"""Time after which the pod ends, so that it does not stay forever if it is forgotten."""
+"""Life of the pod, so that a forgotten one does not stay forever."""
 
 
 def manifests(configuration: Configuration) -> list[dict[str, Any]]:
-    """Objects in the order in which they have to be applied."""
+    """Objects in the order to apply them."""
     return [
         namespace_manifest(configuration),
         quota_manifest(configuration),

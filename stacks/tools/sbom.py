@@ -27,7 +27,7 @@ PART = "trainflow:part"
 IMAGES = {
     "image cpu": "trainer/images/cpu.txt",
     "image tools": "trainer/images/tools.txt",
-    # The base brings all of them; what Trainflow adds has bounds alone (neuron.Dockerfile).
+    # The base brings all of them; what Trainflow adds has only bounds (neuron.Dockerfile).
     "image neuron": "requirements/tools/neuron-base.txt",
 }
 """The list of each image's packages, by what it is a part of."""
@@ -39,7 +39,7 @@ Component = dict[str, Any]
 
 
 def components(configuration: Configuration, repository: Path = REPOSITORY) -> list[Component]:
-    """What a deployment runs and is made with, in a fixed order."""
+    """Components that a deployment runs and is made with, in a fixed order."""
     found = [
         *(
             component

@@ -69,7 +69,7 @@ class TriggerGrants:
         return grants[function.name]()
 
     def start_run(self) -> Grants:
-        """Reads requests, starts runs, and keeps which schedules wait and what was told."""
+        """Reads requests, starts runs, and keeps waiting schedules and sent messages."""
         table_actions = ("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
         return [
             *self._read_requests(),
@@ -93,7 +93,7 @@ class TriggerGrants:
         ]
 
     def clean_up(self) -> Grants:
-        """Deletes what a run has left, records its end and tells programs of it."""
+        """Deletes what a run has left, records its end and sends programs an event."""
         bus = self._stack.format_arn(service="events", resource="event-bus", resource_name="default")
         return [
             self._shared.resize_nodegroups,

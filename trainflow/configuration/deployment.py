@@ -80,14 +80,14 @@ class Network(Section):
 
     @field_validator("cidr")
     @classmethod
-    def _large_enough(cls, cidr: str) -> str:
+    def _check_cidr_size(cls, cidr: str) -> str:
         network = _network(cidr)
         if not network.is_private or not 16 <= network.prefixlen <= 18:
             raise ValueError(f"'{cidr}' must be a private network of 16 to 18 bits, such as 10.40.0.0/16")
         return cidr
 
     @model_validator(mode="after")
-    def _two_zones(self) -> Self:
+    def _check_zones(self) -> Self:
         if self.zone_id == self.second_zone_id:
             raise ValueError("second_zone_id is the same zone as zone_id; EKS needs two")
         for field, zone in (("zone_id", self.zone_id), ("second_zone_id", self.second_zone_id)):
@@ -110,7 +110,7 @@ class ExistingCluster(Section):
     """A security group from which the cluster's own allows connections on port 443."""
 
     @model_validator(mode="after")
-    def _placed_wholly_or_not(self) -> Self:
+    def _require_whole_placement(self) -> Self:
         given = (bool(self.vpc_id), bool(self.subnet_ids), bool(self.security_group_id))
         if any(given) and not all(given):
             raise ValueError("vpc_id, subnet_ids and security_group_id go together; give all three or none")
@@ -144,7 +144,7 @@ class Cluster(Section):
 
     @field_validator("volcano_queues")
     @classmethod
-    def _one_a_name(cls, volcano_queues: tuple[VolcanoQueue, ...]) -> tuple[VolcanoQueue, ...]:
+    def _unique_queue_names(cls, volcano_queues: tuple[VolcanoQueue, ...]) -> tuple[VolcanoQueue, ...]:
         twice = same_name_twice(volcano_queues)
         if twice:
             raise ValueError(f"there are two queues named '{twice}'; keep one")
@@ -152,7 +152,7 @@ class Cluster(Section):
 
     @field_validator("public_endpoint_cidrs")
     @classmethod
-    def _not_the_world(cls, cidrs: tuple[str, ...]) -> tuple[str, ...]:
+    def _reject_wide_cidrs(cls, cidrs: tuple[str, ...]) -> tuple[str, ...]:
         for cidr in cidrs:
             if _network(cidr).prefixlen < WIDEST_PREFIX:
                 raise ValueError(
@@ -181,7 +181,7 @@ class Capacity(Section):
 
     @field_validator("nodegroups")
     @classmethod
-    def _one_a_type(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+    def _unique_instance_types(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
         if not nodegroups:
             raise ValueError("there is no node group; name at least one")
         twice = same_type_twice(nodegroups)
@@ -190,7 +190,7 @@ class Capacity(Section):
         return nodegroups
 
     @model_validator(mode="after")
-    def _within_the_quotas(self) -> Self:
+    def _check_quotas(self) -> Self:
         check_quotas(self.vcpu_quotas, self.nodegroups)
         return self
 
@@ -208,14 +208,14 @@ class Lustre(Section):
 
     @field_validator("size_gib")
     @classmethod
-    def _offered_size(cls, size: int) -> int:
+    def _check_size(cls, size: int) -> int:
         if size != 1200 and (size < 2400 or size % 2400):
             raise ValueError(f"FSx offers 1200, 2400 and multiples of 2400 GiB, not {size}")
         return size
 
     @field_validator("throughput_mbps_per_tib")
     @classmethod
-    def _offered_throughput(cls, throughput: int) -> int:
+    def _check_throughput(cls, throughput: int) -> int:
         if throughput not in LUSTRE_THROUGHPUT:
             offered = ", ".join(map(str, LUSTRE_THROUGHPUT))
             raise ValueError(f"FSx offers {offered} MB/s for each TiB, not {throughput}")
@@ -281,13 +281,13 @@ class Schedule(Section):
 
     @field_validator("expression")
     @classmethod
-    def _accepted_by_scheduler(cls, expression: str) -> str:
+    def _check_expression(cls, expression: str) -> str:
         schedule_expressions.parse(expression)
         return expression
 
     @field_validator("time_zone")
     @classmethod
-    def _known_zone(cls, name: str) -> str:
+    def _check_time_zone(cls, name: str) -> str:
         schedule_expressions.zone_of(name)
         return name
 
@@ -349,20 +349,20 @@ class Configuration(Section):
 
     @field_validator("pod_egress_ports")
     @classmethod
-    def _s3_is_reached(cls, ports: tuple[int, ...]) -> tuple[int, ...]:
+    def _require_s3_port(cls, ports: tuple[int, ...]) -> tuple[int, ...]:
         if 443 not in ports:
             raise ValueError("port 443 is missing: data, checkpoints and credentials of runs come through it; add it")
         return ports
 
     @field_validator("region")
     @classmethod
-    def _known_region(cls, region: str) -> str:
+    def _check_region(cls, region: str) -> str:
         if region not in REGIONS:
             raise ValueError(f"'{region}' is no region with Trainium; choose one of {', '.join(REGIONS)}")
         return region
 
     @model_validator(mode="after")
-    def _a_cluster_and_what_it_stands_on(self) -> Self:
+    def _require_one_cluster(self) -> Self:
         if self.existing_cluster is not None:
             if self.network is not None:
                 raise ValueError("network and existing_cluster exclude each other; remove one")
@@ -375,7 +375,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _secrets_can_be_granted(self) -> Self:
+    def _check_secrets(self) -> Self:
         if self.run_secrets and self.existing_cluster is not None:
             raise ValueError(
                 "run_secrets and existing_cluster exclude each other: the role of the pods is not this deployment's; "
@@ -390,7 +390,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _slurm_can_be_reached(self) -> Self:
+    def _check_slurm_network(self) -> Self:
         if self.slurm is None:
             return self
         if self.slurm.pcs is not None:
@@ -410,7 +410,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _zones_offer_what_is_wanted(self) -> Self:
+    def _check_offerings(self) -> Self:
         if self.network is None:
             return self
         prefix = REGIONS[self.region]
@@ -430,7 +430,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _images_for_every_type(self) -> Self:
+    def _require_images(self) -> Self:
         trn2 = [node.instance_type for node in self.capacity.nodegroups if node.instance_type.startswith("trn2.")]
         if trn2 and self.images.torchneuron_base is None:
             raise ValueError(f"images.torchneuron_base is missing; {trn2[0]} needs an image with TorchNeuron")
@@ -441,7 +441,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _node_images_of_the_clusters_version(self) -> Self:
+    def _check_node_images(self) -> Self:
         release, version = self.capacity.neuron_ami_release, self.cluster.kubernetes_version
         if self.existing_cluster is None and release is not None and not release.startswith(f"{version}."):
             raise ValueError(
@@ -451,7 +451,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _nothing_is_lost_by_accident(self) -> Self:
+    def _require_retention(self) -> Self:
         storage = self.storage
         deleted = [
             field

@@ -126,7 +126,7 @@ class Account:
         return self.key_arn(key) if key else None
 
     def key_of_object(self, bucket: str, key: str) -> str | None:
-        """ARN of the key that encrypts an object; None for S3's own encryption, and if there is no such object."""
+        """ARN of the key that encrypts an object; None for S3's own encryption, and for a missing object."""
         found = self._bucket(bucket)
         item = found.keys.get(key) if found else None
         key_id = getattr(item, "kms_key_id", None)  # the marker of a deleted object has none
@@ -146,7 +146,7 @@ class Account:
         return found.arn if found else _as_arn(key, self.region)
 
     def key_state(self, key: str) -> str | None:
-        """State of a key such as `Enabled` or `Disabled`; None if there is none."""
+        """State of a key such as `Enabled` or `Disabled`; None for a missing key."""
         found = self._key(key)
         if found is None:
             return None

@@ -111,7 +111,7 @@ def statements(policy: Policy) -> list[Statement]:
 
 
 def listed(value: Any) -> list[Any]:
-    """A value that may be a list or stand alone, as a list."""
+    """A value or a list of values, as a list."""
     if value is None:
         return []
     return list(value) if isinstance(value, list | tuple) else [value]

@@ -43,7 +43,7 @@ UNKNOWN_KEY_CODES = {
 """Error and status for an access key that does not exist, by protocol (API references, 'Common errors')."""
 
 PREFIXES = {"monitoring": "cloudwatch"}
-"""Prefixes of IAM actions that differ from the name with which requests are signed."""
+"""Prefixes of IAM actions that differ from the service name in the signatures of requests."""
 
 _CREDENTIAL = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>[^/]+)/")
 
@@ -86,7 +86,7 @@ class Guard:
 
     @property
     def calls(self) -> dict[Call, int]:
-        """How often each permission was needed; the account's owner, who may do everything, is left out."""
+        """Number of requests that needed each permission; the account's owner, who may do everything, is left out."""
         with self._lock:
             return dict(self._calls)
 
@@ -151,7 +151,7 @@ class Guard:
             tags: Tags of the session; None for a service that gives none.
 
         Raises:
-            AccessDenied: If it does not, or if there is no such role.
+            AccessDenied: If it does not, or if the role does not exist.
         """
         context = {f"aws:requesttag/{key}".lower(): (value,) for key, value in (tags or {}).items()}
         trust = self.account.trust_of(role_arn)
@@ -242,8 +242,8 @@ def install(guard: Guard) -> None:
         try:
             guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
             if self.data["Action"] == "GetObject" and not guard.account.has_object(bucket_name or "", key_name or ""):
-                # Only who may list the keys is told that there is none (S3 API reference, GetObject, 'Permissions').
-                # The request has no prefix, so a policy with a condition on it does not allow that.
+                # S3 reports a missing object only to those who may list the keys (S3 API reference, GetObject,
+                # 'Permissions'). The request has no prefix, so a policy with a condition on it does not allow that.
                 listed = Ask("s3:ListBucket", f"arn:aws:s3:::{bucket_name}", TLS)
                 guard.require(caller, [listed], is_recorded=False)
         except AccessDenied as denied:

@@ -27,7 +27,7 @@ OF_KMS = KeyErrors("NotFoundException", "DisabledException", "KMSInvalidStateExc
 """Errors of requests to KMS itself."""
 
 BY_SERVICE: Mapping[str, KeyErrors] = {
-    # DynamoDB documents the error of a denied key alone; a key that cannot be used is refused in the same way.
+    # DynamoDB documents only the error of a denied key; a key that cannot be used is refused in the same way.
     "dynamodb": KeyErrors("AccessDenied", "AccessDenied", "AccessDenied"),
     "s3": KeyErrors("KMS.NotFoundException", "KMS.DisabledException", "KMS.KMSInvalidStateException"),
     "secretsmanager": KeyErrors("DecryptionFailure", "DecryptionFailure", "DecryptionFailure"),
@@ -46,10 +46,10 @@ QUERY_CODES = {
     "KmsInvalidState": "KMS.InvalidStateException",
     "KmsNotFound": "KMS.NotFoundException",
 }
-"""Codes of SQS's errors in its older protocol, which it also tells in the newer one's answers."""
+"""Codes of SQS's errors in its older protocol; answers in the newer one carry them, too."""
 
 MESSAGES = {"dynamodb": "KMS key access denied error"}
-"""What a service puts before the reason."""
+"""Words of a service before the reason."""
 
 
 def errors_of(via_service: tuple[str, ...]) -> KeyErrors:
@@ -58,7 +58,7 @@ def errors_of(via_service: tuple[str, ...]) -> KeyErrors:
 
 
 def prefix_of(via_service: tuple[str, ...]) -> str:
-    """What the message of a request's error begins with."""
+    """First words of the message of a request's error."""
     said = MESSAGES.get(_name(via_service))
     return f"{said}: " if said else ""
 

@@ -23,9 +23,9 @@ from botocore.credentials import Credentials
 ALGORITHM = "AWS4-HMAC-SHA256"
 TIME = "%Y%m%dT%H%M%SZ"
 SKEW = timedelta(minutes=15)
-"""How far a client's clock may be off; also how long a signed request may be under way."""
+"""Greatest error of a client's clock; also the longest time that a signed request may be under way."""
 LONGEST = timedelta(days=7)
-"""How long a presigned request may be valid."""
+"""Longest validity of a presigned request."""
 S3 = "s3"
 """Beginning of the names of S3's services, which do not encode a path again, and take a body's hash from a header."""
 CONTENT_HASH = "x-amz-content-sha256"
@@ -41,7 +41,7 @@ _SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<date>\d{8})/(?P<region>[^/]+)/(?P<servi
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a request says of its own signature."""
+    """The signature of a request, and the parts that it covers."""
 
     key: str
     """Id of the access key."""
@@ -53,7 +53,7 @@ class Signature:
     value: str
     time: str
     seconds: float | None
-    """Time for which a presigned request is valid; None for others."""
+    """Validity of a presigned request; None for others."""
 
     def is_current(self, now: datetime) -> bool:
         """Whether the request was signed about now, or is presigned for as long as this."""
@@ -90,9 +90,9 @@ def signature_of(environ: dict[str, Any]) -> Signature | None:
 
 
 def _valid_seconds(expires: str, *, at_least: timedelta | None) -> float:
-    """Time for which a presigned request says that it is valid; 0 for what no service takes.
+    """Validity of a presigned request as it states itself; 0 for a value that no service takes.
 
-    STS's tokens for EKS say a minute, and EKS takes them for a quarter of an hour.
+    STS's tokens for EKS state a minute, and EKS takes them for a quarter of an hour.
     """
     if not re.fullmatch(r"[0-9]{1,6}", expires) or int(expires) > LONGEST.total_seconds():
         return 0.0

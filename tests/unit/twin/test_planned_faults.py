@@ -75,7 +75,7 @@ def test_a_fault_happens_with_the_calls_that_it_names_and_no_others(tmp_path: Pa
     plan.started()
     assert [plan("trainflow-PollJob", {}) for _ in range(4)] == [None, CRASH, CRASH, None]
     assert plan("trainflow-Notify", {}) is None
-    assert plan.told() == [
+    assert plan.results() == [
         "Injected: calls 2 to 3 of PollJob fail with Runtime.ExitError, before the function has acted."
     ]
 
@@ -100,7 +100,7 @@ def test_what_never_came_or_came_in_part_is_told(tmp_path: Path) -> None:
     plan.started()
     plan("trainflow-Notify", {})
     assert [plan.throttle("s3", "GetObject"), plan.throttle("dynamodb", "GetItem")] == [None, None]
-    assert [sentence.split(":")[0] for sentence in plan.told()] == [
+    assert [sentence.split(":")[0] for sentence in plan.results()] == [
         "Never came",
         "Injected 1 of 3 times",
         "Never came",
