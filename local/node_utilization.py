@@ -38,7 +38,7 @@ class NodeUtilization:
         Args:
             cluster: Name of the cluster.
             cloudwatch: Makes boto3's client.
-            roots: Processes of the nodes, below which those of the pods are.
+            roots: Processes of the nodes, the ancestors of the pods' processes.
             nodes: The node of each running pod, by the pod's host name.
         """
         self._cluster, self._cloudwatch, self._roots, self._nodes = cluster, cloudwatch, roots, nodes

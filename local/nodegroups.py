@@ -98,7 +98,7 @@ class Nodegroups:
             _end(group)
 
     def processes(self) -> list[int]:
-        """The processes of the nodes, below which those of their pods are."""
+        """The processes of the nodes, the ancestors of their pods' processes."""
         return [process.pid for group in list(self._groups.values()) for process in list(group.processes)]
 
     def _poll(self) -> None:
