@@ -49,9 +49,9 @@ def _polls_training(function: str, event: Any) -> bool:
 
 
 class OutageInEachPhase:
-    """A plan of faults in which no function fails: with the first invocation of each phase, an outage begins.
+    """A plan of faults without failing functions: with the first invocation of each phase, an outage begins.
 
-    Phases that a run reaches during an outage have none of their own, so each is met only if the one before is over.
+    An outage covers every phase that a run reaches meanwhile, so each is met only if the one before is over.
     An outage that goes on at the end of the block ends there.
     """
 
@@ -66,14 +66,14 @@ class OutageInEachPhase:
         """
         Args:
             gateway: What fails.
-            trouble: The way in which it fails.
+            trouble: Kind of failure.
             seconds: Length of each outage on this machine's clock.
             phases: Names of the phases; all of them by default.
         """
         self._gateway, self._trouble, self._seconds = gateway, trouble, seconds
         self._left = list(phases or PHASES)
         self._timer: threading.Timer | None = None
-        """Ends the present outage; None while there is none."""
+        """Ends the present outage; None between outages."""
         self._lock = threading.Lock()
         self.met: list[str] = []
 

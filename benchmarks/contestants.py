@@ -58,7 +58,7 @@ class Taken:
     """CPU time of all threads, in seconds."""
     seconds: float
     waited: float = 0.0
-    """Seconds for which the step waited for data."""
+    """Seconds that the step waited for data."""
     operations: float = 0.0
     """Multiplications and additions of the model, or of the products that were made."""
 
@@ -71,7 +71,7 @@ class Contestant(Protocol):
 
     @property
     def seconds_waited(self) -> float:
-        """Time for which its steps have waited for data."""
+        """Time that its steps have waited for data."""
 
     def prepare(self) -> None:
         """Do the work that does not count as part of the step."""
@@ -95,7 +95,7 @@ class Ours:
 
     @property
     def seconds_waited(self) -> float:
-        """Time for which the steps waited for data."""
+        """Time that the steps waited for data."""
         return self._batches.seconds_waited
 
     def prepare(self) -> None:

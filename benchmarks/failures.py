@@ -1,4 +1,4 @@
-"""How often a failed job is judged rightly: whether a restart can help, and the name of its error.
+"""Share of failed jobs that are judged rightly: whether a restart can help, and the name of its error.
 
 The corpus is JSON lines: `name`, `stage`, `logs` (lines of the failed pod), `exit_code`, `pod_reason`, `job_reason`,
 `pending_reason`, `last_step`, `restart` (whether a restart can help) and `classes` (words for the class, any of which

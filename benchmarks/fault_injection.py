@@ -36,7 +36,7 @@ class Plan:
         self._of_events: FaultPlan = no_faults
         self._doubles_events = False
         self.doubled = Counter[str]()
-        """How many events each function was sent twice."""
+        """Number of events that each function was sent twice."""
 
     def __call__(self, function: str, event: Any) -> Fault | Duplicate | None:
         name = next((each for each in TASK_FUNCTIONS | EVENT_FUNCTIONS if function.endswith(f"-{each}")), None)
@@ -90,12 +90,12 @@ def twin_with(plan: Plan, folder: Path, **options: Any) -> Iterator[Twin]:
 
 
 class FirstRequests:
-    """A plan of throttling in which the first requests of every operation are throttled, while it is active."""
+    """A plan that throttles the first requests of every operation, while it is active."""
 
     def __init__(self) -> None:
         self._each, self._lock = 0, threading.Lock()
         self.met = Counter[tuple[str, str]]()
-        """How often each operation of each service was throttled."""
+        """Number of throttled requests, by service and operation."""
 
     def __call__(self, service: str, operation: str) -> str | None:
         with self._lock:
@@ -120,19 +120,19 @@ class FirstRequests:
 
 
 def call_of(function: str, event: Any) -> str:
-    """What a call has in common with its repetitions: a queue counts how often it has delivered a message."""
+    """Text that a call shares with its repetitions: a queue counts the deliveries of a message."""
     if isinstance(event, dict) and "Records" in event:
         event = [record["messageId"] for record in event["Records"]]
     return f"{function} {json.dumps(event, sort_keys=True)}"
 
 
 class FirstTries:
-    """A plan in which the first try of every call fails; it is tried again with the same event."""
+    """A plan that lets the first try of every call fail; it is tried again with the same event."""
 
     def __init__(self, fault: Fault) -> None:
         self._fault, self._tried, self._lock = fault, set[str](), threading.Lock()
         self.met = Counter[str]()
-        """How often each function failed."""
+        """Number of failures of each function."""
 
     def __call__(self, function: str, event: Any) -> Fault | None:
         call = call_of(function, event)
@@ -145,7 +145,7 @@ class FirstTries:
 
 
 class OneOfEach:
-    """A plan in which the first tries of calls fail, each under another name, until every name was met."""
+    """A plan that lets first tries of calls fail, each under another name, until every name was met."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._left, self._tried, self._lock = list(reversed(names)), set[str](), threading.Lock()
@@ -163,7 +163,7 @@ class OneOfEach:
 
 
 class Blindness:
-    """A plan in which functions fail for a while, from the first call of one of them on."""
+    """A plan that lets functions fail for a while, from the first call of one of them on."""
 
     def __init__(self, *functions: str, error: str, seconds: float) -> None:
         self._functions, self._fault, self._seconds = functions, Fault(error=error), seconds

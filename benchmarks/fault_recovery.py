@@ -47,7 +47,7 @@ STALL_SECONDS = 12.0
 HANG_SECONDS = 120.0
 """How long a log has to say nothing more after a line about a hang (decision 64)."""
 HANGING = 2
-"""The step at which programs hang."""
+"""Step of the hang of programs."""
 NUM_PODS = GANG["training"]
 
 

@@ -56,7 +56,7 @@ def await_all(
     Args:
         twin: Where.
         arns: The executions, by run id.
-        limit_seconds: Time after which those that still run are returned as RUNNING.
+        limit_seconds: Longest wait; executions that run longer are returned as RUNNING.
         meanwhile: Called about once a second.
     """
     states, statuses = twin.client("stepfunctions"), dict.fromkeys(arns, "RUNNING")
@@ -81,7 +81,7 @@ def run_all(
 
 
 def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
-    """How many losses CloudWatch has of a run, and their sum."""
+    """Number of losses that CloudWatch has of a run, and their sum."""
     now = datetime.now(UTC)
     found = twin.client("cloudwatch").get_metric_statistics(
         Namespace="Trainflow",
@@ -96,7 +96,7 @@ def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
 
 
 def left_in_cluster(twin: Twin, paths: Sequence[str] = PATHS) -> list[str]:
-    """Objects of runs that are still in the cluster after a moment. What all runs share has no run's label."""
+    """Objects of runs that are still in the cluster after a moment. Objects of all runs lack the label of a run."""
     deadline = time.monotonic() + LEFT_SECONDS
     with closing(ApiClient(load_connection(Path(twin.kubeconfig)))) as api:
         while (left := _objects(api, paths)) and time.monotonic() < deadline:
@@ -113,7 +113,7 @@ def _objects(api: ApiClient, paths: Sequence[str]) -> list[str]:
 
 
 class Contention:
-    """What several runs have of the nodes of one type, polled from time to time inside the block."""
+    """Shares of several runs in the nodes of one type, polled from time to time inside the block."""
 
     def __init__(self, twin: Twin, instance_type: str) -> None:
         self._api, self._type = ApiClient(load_connection(Path(twin.kubeconfig))), instance_type
@@ -122,7 +122,7 @@ class Contention:
         """Most nodes that runs with a claim had been granted together."""
         self.most_nodes = 0
         self.longest_partial = 0.0
-        """Longest time in seconds that some pods of a gang had their nodes and others had none."""
+        """Longest time in seconds that some pods of a gang had their nodes and others waited."""
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +131,7 @@ class Contention:
         self._api.close()
 
     def poll(self) -> None:
-        """Read the present state. Grants are read before the claims, without which they do not count."""
+        """Read the present state. Grants are read before the claims: a grant counts only with its claim."""
         maps = f"/api/v1/namespaces/{deployment.NAMESPACE}/configmaps"
         shared = {each["metadata"]["name"]: each for each in self._api.get(maps)["items"]}
         granted = (shared.get(f"granted-{self._type}") or {}).get("data") or {}

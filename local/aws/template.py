@@ -3,7 +3,7 @@
 The resources are those of the templates with all their properties; the twin chooses the names that the stacks leave to
 CloudFormation. They are made by the same code as in a deployment by the CDK (`resource_types`, and moto's models),
 without CloudFormation's parser, which takes a second to import
-(docs/decisions/0086-the-twin-deploys-the-templates.md).
+(docs/decisions/0086-twin-deploys-synthesized-templates.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 A run in the twin starts in seconds and needs no Node, so it does not synthesize the stacks; it deploys this file, and a
 test compares the file with the templates. References stay open, as `${stack.Resource}` or
 `${stack.Resource.Attribute}`: the twin fills them with those of its own resources
-(docs/decisions/0086-the-twin-deploys-the-templates.md).
+(docs/decisions/0086-twin-deploys-synthesized-templates.md).
 """
 
 from __future__ import annotations
