@@ -17,7 +17,7 @@ from trainflow.models.network_policies import enforces_policies
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from trainflow.models.run_spec import Compute
 from trainflow.models.training_nodes import Node
-from trainflow.record.containers import program_image
+from trainflow.observed.containers import program_image
 
 SETTLED_AFTER = timedelta(minutes=5)
 """Time after which a ready node counts as settled: its device plugins start later, after a minute or two."""

@@ -53,8 +53,8 @@ from trainflow.models.kubernetes_names import (
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef, Stage
 from trainflow.models.training_nodes import Claim, Grants, Node
-from trainflow.record.containers import is_shared, program_exit_code, workload
-from trainflow.record.pods import PodView, pod_view
+from trainflow.observed.containers import is_shared, program_exit_code, workload
+from trainflow.observed.pod import PodView, pod_view
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""

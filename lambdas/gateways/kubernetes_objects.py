@@ -12,7 +12,7 @@ from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.models.log_line import LogLine
 from trainflow.models.training_nodes import Claim, Node
-from trainflow.record.containers import (
+from trainflow.observed.containers import (
     disruption,
     end_reason,
     injected_failure,
@@ -20,7 +20,7 @@ from trainflow.record.containers import (
     waiting_container,
     workload,
 )
-from trainflow.record.containers import phase as phase_of
+from trainflow.observed.containers import phase as phase_of
 
 DISRUPTIONS = ("Preempted", "TaintManagerEviction")
 """Reasons of events about a pod that the cluster ends: the scheduler's for preemption, and that of the controller that

@@ -16,7 +16,7 @@ from trainflow.protocol.metric_aliases import SEQUENCES
 if TYPE_CHECKING:  # the status of a run that has ended needs neither what observes one nor a pydantic model
     from trainflow.client.observe.snapshot import RunSnapshot
     from trainflow.models.run_record import RunRecord
-    from trainflow.record.pods import PodView
+    from trainflow.observed.pod import PodView
 
 VERSION = 1
 """Version of the JSON documents; fields are added without a new one."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainflow.models.run import Stage
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import PodView
 
 FILE_NAME = "pods.jsonl"
 """File beside the logs, with a line for each pod in the order in which their logs began."""

@@ -16,7 +16,7 @@ from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
 from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.models.run import Stage
-from trainflow.record.pods import PodView, pod_view
+from trainflow.observed.pod import PodView, pod_view
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

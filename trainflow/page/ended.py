@@ -10,10 +10,10 @@ from trainflow.client.files import read_record
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import Job, Pod, RunRecord
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.pod import PodView
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.build import own_execution
 from trainflow.record.history import Visit
-from trainflow.record.pods import PodView
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 

@@ -15,6 +15,7 @@ from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.pod import PodView
 from trainflow.page.curves import RunCurves
 from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
@@ -22,7 +23,6 @@ from trainflow.page.fetched import RANK, FetchedLogs, GivesLogs, OpenLog
 from trainflow.page.marks import Mark, marks
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
-from trainflow.record.pods import PodView
 from trainflow.record.steps import KeptSteps
 
 SNAPSHOT_SECONDS = 0.4

@@ -17,13 +17,13 @@ from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
+from trainflow.observed.pod import PodView
 from trainflow.page.cost import Forecast, forecast
 from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.last_lines import last_own_line
-from trainflow.record.pods import PodView
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure

@@ -18,6 +18,7 @@ from trainflow.models.run_record import (
     Training,
 )
 from trainflow.models.run_spec import stored_run_spec
+from trainflow.observed.pod import PodView
 from trainflow.progress.reader import unparsable_warning, warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
@@ -25,7 +26,6 @@ from trainflow.record.history import ExecutionHistory, Visit, publication, task_
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
-from trainflow.record.pods import PodView
 from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
 from trainflow.record.results import result_warnings
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of

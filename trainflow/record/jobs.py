@@ -9,9 +9,9 @@ from typing import Any
 
 from trainflow.models.run import Stage, job_name
 from trainflow.models.run_record import Job, Pod
+from trainflow.observed.pod import PodView
 from trainflow.record.history import ExecutionHistory, task_output
 from trainflow.record.intervals import Interval
-from trainflow.record.pods import PodView
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages whose job is a gang with a rank 0; the others run one program."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainflow.models.run import Stage
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import PodView
 
 MAX_NODES = 64
 """Most nodes whose utilization is asked for: each value that is read costs (0.01 USD for 1,000)."""

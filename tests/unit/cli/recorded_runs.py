@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.models.run_record import RunRecord
+from trainflow.observed.pod import PodView, pod_view
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
-from trainflow.record.pods import PodView, pod_view
 from trainflow.record.published import PeriodStatistics, compare
 from trainflow.record.steps import kept_steps_of
 

@@ -11,11 +11,11 @@ from recorded_runs import RecordedRun
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.pod import PodView
 from trainflow.record.build import all_visits
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, current_state
-from trainflow.record.pods import PodView
 from trainflow.record.restarts import restarts
 
 

@@ -12,8 +12,8 @@ from trainflow.cli.doctor import gang
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.kubernetes_names import BACKEND_LABEL, STAGE_LABEL
 from trainflow.models.training_nodes import Node
-from trainflow.record.containers import is_shared, phase, program_image, workload
-from trainflow.record.pods import pod_view
+from trainflow.observed.containers import is_shared, phase, program_image, workload
+from trainflow.observed.pod import pod_view
 
 ENDED_AT = "2026-11-21T09:30:09Z"
 RUNNING = {"running": {"startedAt": "2026-11-21T09:30:01Z"}}

@@ -8,7 +8,7 @@ from polling import eventually
 
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.errors import ClusterUnavailable
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import PodView
 
 
 class Watched:

@@ -17,8 +17,8 @@ from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.slurm import SlurmJobs
 from trainflow.client.refusals import OR_OF_OBJECTS
 from trainflow.errors import TrainflowError
+from trainflow.observed.pod import PodView, pod_view
 from trainflow.protocol.slurm_job import MAX_RECORD_BYTES
-from trainflow.record.pods import PodView, pod_view
 
 BUCKET, RUN, JOB = "artifacts", "demo-0123456789ab", "demo-0123456789ab-training-1"
 SECOND = 1_000_000

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from recorded_runs import recorded
 
+from trainflow.observed.pod import deleted_view, pod_view
 from trainflow.record.jobs import jobs_of
-from trainflow.record.pods import deleted_view, pod_view
 
 NOW = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 

@@ -25,8 +25,8 @@ from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
 from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
+from trainflow.observed.pod import PodView
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.record.pods import PodView
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)

@@ -10,7 +10,7 @@ import yaml
 
 from local.twin import REPOSITORY
 from trainflow.client.pod_logs import LogRequest, chosen, chosen_pod, followed_lines
-from trainflow.record.pods import PodView, pod_view
+from trainflow.observed.pod import PodView, pod_view
 
 PYTORCHJOB = REPOSITORY / "tests" / "assets" / "manifests" / "digits-pytorchjob-training.yaml"
 

@@ -13,7 +13,7 @@ from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.kubernetes.faults import CommandNotRun, KubeconfigInvalid, RequestRefused
-from trainflow.record.containers import workload
+from trainflow.observed.containers import workload
 
 Object = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from trainflow.cli.doctor import gang
 from trainflow.cli.doctor.gang import Object
 from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.kubernetes_names import NO_IMAGE
-from trainflow.record.containers import is_injected, waiting_container, workload
+from trainflow.observed.containers import is_injected, waiting_container, workload
 
 LOW_SPACE_BYTES = 5 * 1024**3
 """BERT-large with LAMB's two moments in float32 makes checkpoints of 336 million × 12 bytes = 4 GB."""

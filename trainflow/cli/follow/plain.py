@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
+from trainflow.observed.pod import PodView
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
-from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, number, size, speed_of
 
 STEPS_PER_LINE = 10

@@ -18,9 +18,9 @@ from trainflow.cli.follow.plain import is_told
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.pod import PodView
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import own_lines
-from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 
 STYLE_OF_STATUS = {

@@ -17,11 +17,11 @@ from trainflow.kubernetes.faults import NotFound
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.pod import PodView
 from trainflow.record.build import all_visits
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import current_state
-from trainflow.record.pods import PodView
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
 from trainflow.record.steps import KeptSteps, newest_checkpoints

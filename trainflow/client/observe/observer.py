@@ -26,6 +26,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.pod import PodView
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import all_visits, build_record
@@ -33,7 +34,6 @@ from trainflow.record.cost import NodeUse, node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, Visit, current_state, task_output
 from trainflow.record.placement import placement_of
-from trainflow.record.pods import PodView
 from trainflow.record.published import compare
 from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints

@@ -13,7 +13,7 @@ from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import ClusterUnavailable, TrainflowError
 from trainflow.kubernetes.faults import Expired, refusal
 from trainflow.models.kubernetes_names import RUN_LABEL
-from trainflow.record.pods import PodView, deleted_view, pod_view
+from trainflow.observed.pod import PodView, deleted_view, pod_view
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between tries at a cluster that does not answer; the last one repeats."""

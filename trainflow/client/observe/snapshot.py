@@ -9,11 +9,11 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run_record import Cost, NodesBusy, Restart, RunError, RunStatus
+from trainflow.observed.pod import PodView
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.history import Visit
-from trainflow.record.pods import PodView
 
 RECENT_STEPS = 50
 """Steps from which speed and remaining time are judged: enough to smooth, few enough to follow a change."""

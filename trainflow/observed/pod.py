@@ -14,9 +14,9 @@ from trainflow.models.kubernetes_names import (
     JOB_LABEL,
     STAGE_LABEL,
 )
+from trainflow.observed.containers import end_reason, workload
+from trainflow.observed.containers import phase as phase_of
 from trainflow.protocol.result import read_result
-from trainflow.record.containers import end_reason, workload
-from trainflow.record.containers import phase as phase_of
 
 INDEX_LABELS = (
     "batch.kubernetes.io/job-completion-index",
