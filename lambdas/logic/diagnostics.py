@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lambdas.logic.program_output import program_lines
-from trainflow.models.job_status import WorkerPod
 from trainflow.models.log_line import LogLine
+from trainflow.observed.pod import Pod
 
 TAIL_LINES = 100
 """Lines of each failed pod's log that are read, torchrun's report among them."""
@@ -27,13 +27,13 @@ PAYLOAD_LINES = 5
 """Lines of each pod that are passed through the state machine: its payload is for small facts, S3 holds the rest."""
 
 
-def pod_diagnosis(pod: WorkerPod, lines: Iterable[str], *, unread: str | None = None) -> dict[str, Any]:
+def pod_diagnosis(pod: Pod, lines: Iterable[str], *, unread: str | None = None) -> dict[str, Any]:
     """The diagnosis of one failed pod, with its last lines, or with the reason why its log could not be read."""
     diagnosis = {
         "pod": pod.name,
         "node": pod.node,
         "exit_code": pod.exit_code,
-        "reason": pod.reason,
+        "reason": pod.end_reason,
         "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(lines)][-LAST_LINES:],
     }
     return diagnosis if unread is None else {**diagnosis, "log_unread": unread[:MAX_LINE_LENGTH]}

@@ -16,7 +16,7 @@ from trainflow.protocol.metric_aliases import SEQUENCES
 if TYPE_CHECKING:  # the status of a run that has ended needs neither what observes one nor a pydantic model
     from trainflow.client.observe.snapshot import RunSnapshot
     from trainflow.models.run_record import RunRecord
-    from trainflow.observed.pod import PodView
+    from trainflow.observed.pod import Pod
 
 VERSION = 1
 """Version of the JSON documents; fields are added without a new one."""
@@ -150,7 +150,7 @@ def details_of_document(record: Mapping[str, Any]) -> RunDetails:
     )
 
 
-def _pod_details(pod: PodView) -> PodDetails:
+def _pod_details(pod: Pod) -> PodDetails:
     return PodDetails(
         name=pod.name,
         stage=pod.stage,

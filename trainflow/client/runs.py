@@ -39,7 +39,7 @@ from trainflow.client.place import (
 from trainflow.client.pod_logs import LogRequest, PodNotFound, chosen_pod, followed_lines, log_lines
 from trainflow.client.refusals import told
 from trainflow.client.spot_prices import SpotPrice, spot_prices
-from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
+from trainflow.client.stored_logs import LATE, PodFilter, StoredLogs
 from trainflow.client.sweeping import sweep
 from trainflow.client.whole_files import write_text
 from trainflow.errors import InvalidRunSpec, TrainflowError
@@ -336,13 +336,13 @@ class DeployedRuns:
         record = self.record(run_id)
         job = record.jobs.get(Stage.TRAINING)
         if request.pod is not None:
-            pod = StoredPod(name=request.pod, is_whole=True)
+            pod = PodFilter(name=request.pod, is_whole=True)
         elif job is None:
             raise unseen
         elif request.rank == 0 and job.rank0 is not None:
-            pod = StoredPod(name=job.rank0, is_whole=True)
+            pod = PodFilter(name=job.rank0, is_whole=True)
         else:
-            pod = StoredPod(name=kind.pod_name(job.name, request.rank, elastic=spec.compute.elastic is not None))
+            pod = PodFilter(name=kind.pod_name(job.name, request.rank, elastic=spec.compute.elastic is not None))
         stored = StoredLogs(self._client("logs"), self._log_group)
         try:
             return stored.lines(

@@ -1,4 +1,4 @@
-"""How a job is and how its pods ended, in the same words for every backend."""
+"""The status of a job, in the same words for every backend."""
 
 from __future__ import annotations
 
@@ -13,21 +13,6 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"
 NO_RECORD = "NoRecord"
 """Reason of a failed job that left no trace, not even how it ended. Unless it has trained before, its nodes lack
 something, and would lack it again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerPod:
-    """A pod that ended badly, or that holds a result."""
-
-    name: str
-    node: str | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    """Kubernetes' reason: Error, OOMKilled, DeadlineExceeded, Evicted, or the reason of a disruption, such as
-    EvictionByEvictionAPI. Slurm's states are mapped to the same."""
-    message: str | None = None
-    """The container's termination message: a result, or the last lines of its log."""
-    finished_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

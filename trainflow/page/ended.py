@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from trainflow.client.files import read_record
 from trainflow.client.observe.snapshot import RunSnapshot
-from trainflow.models.run_record import Job, Pod, RunRecord
+from trainflow.models.run_record import Job, RunRecord
+from trainflow.models.run_record import Pod as PodEntry
 from trainflow.models.total_steps import total_steps
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.build import own_execution
 from trainflow.record.history import Visit
@@ -104,16 +105,16 @@ def snapshot_of(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
     )
 
 
-def _pods(job: Job) -> list[Pod]:
+def _pods(job: Job) -> list[PodEntry]:
     """The pods of a job. The workflow's own record has the failed ones, and of the others the name of rank 0's."""
     if job.rank0 is None or job.rank0 in {pod.name for pod in job.pods}:
         return job.pods
     phase = job.phase if job.phase == "Succeeded" else "Unknown"
-    return [Pod(name=job.rank0, phase=phase), *job.pods]
+    return [PodEntry(name=job.rank0, phase=phase), *job.pods]
 
 
-def _pod(stage: str, job: Job, pod: Pod) -> PodView:
-    return PodView(
+def _pod(stage: str, job: Job, pod: PodEntry) -> Pod:
+    return Pod(
         name=pod.name,
         uid=pod.name,
         stage=stage,

@@ -15,7 +15,7 @@ from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.page.curves import RunCurves
 from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
@@ -106,7 +106,7 @@ class RunNow:
             return None
         return self.fetched.open(name, follow=not self.snapshot.status.is_over)
 
-    def has_log(self, pod: PodView) -> bool:
+    def has_log(self, pod: Pod) -> bool:
         """Whether the log of a pod can be opened."""
         return self.fetched is not None and (pod.has_log or self.snapshot.status.is_over)
 

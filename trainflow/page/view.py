@@ -17,7 +17,7 @@ from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.page.cost import Forecast, forecast
 from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
@@ -42,7 +42,7 @@ MAX_POD_ROWS = 64
 class PodRow:
     """A line of the pods' table."""
 
-    pod: PodView
+    pod: Pod
     label: str
     """Its name without the run id that all of them begin with."""
     ran_for: str
@@ -188,7 +188,7 @@ def _exit_code_in_words(code: int | None) -> str:
     return str(code)
 
 
-def _busy_of(pod: PodView, snapshot: RunSnapshot, by_node: Mapping[str, float]) -> str:
+def _busy_of(pod: Pod, snapshot: RunSnapshot, by_node: Mapping[str, float]) -> str:
     """How busy a pod's node is, where that is known of the pod's time: now, or while the run trained."""
     is_measured = not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
     return f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and is_measured else "–"
@@ -208,7 +208,7 @@ def pods_in_words(snapshot: RunSnapshot) -> str:
     return "; ".join(f"{stage}: {_phases_of(stage, snapshot.pods)}" for stage in stages)
 
 
-def _phases_of(stage: str, pods: Sequence[PodView]) -> str:
+def _phases_of(stage: str, pods: Sequence[Pod]) -> str:
     newest = max(pod.attempt for pod in pods if pod.stage == stage)
     phases = Counter(pod.phase for pod in pods if (pod.stage, pod.attempt) == (stage, newest))
     told = ", ".join(f"{amount:,} {phase.lower()}" for phase, amount in phases.most_common())

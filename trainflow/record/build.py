@@ -18,7 +18,7 @@ from trainflow.models.run_record import (
     Training,
 )
 from trainflow.models.run_spec import stored_run_spec
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.progress.reader import unparsable_warning, warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
@@ -39,7 +39,7 @@ def build_record(
     children: Sequence[ExecutionHistory],
     kept: KeptSteps,
     now: datetime,
-    pods: Sequence[PodView] | None = None,
+    pods: Sequence[Pod] | None = None,
     published: MetricsPublished | None = None,
     spec: Mapping[str, Any] | None = None,
     status: RunStatus | None = None,
@@ -139,7 +139,7 @@ def _state_visit(visit: Visit) -> StateVisit:
     )
 
 
-def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
+def _overhead(window: Interval, pods: Iterable[Pod]) -> float:
     return round(uncovered_seconds(window, running_intervals(pods, window.end)), 3)
 
 

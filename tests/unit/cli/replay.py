@@ -11,7 +11,7 @@ from recorded_runs import RecordedRun
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.record.build import all_visits
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
@@ -68,7 +68,7 @@ def _until(history: ExecutionHistory, now: datetime) -> ExecutionHistory:
     return replace(history, events=tuple(event for event in history.events if event["timestamp"] <= now))
 
 
-def _pod_at(pod: PodView, now: datetime) -> PodView | None:
+def _pod_at(pod: Pod, now: datetime) -> Pod | None:
     assert pod.created_at and pod.started_at and pod.finished_at
     if now < pod.created_at:
         return None
@@ -79,5 +79,5 @@ def _pod_at(pod: PodView, now: datetime) -> PodView | None:
     return pod
 
 
-def _last_lines(pod: PodView) -> Sequence[str]:
+def _last_lines(pod: Pod) -> Sequence[str]:
     return ("Traceback (most recent call last):", '  File "trainer/pretrain.py"', f"[bold]gone[/bold] {pod.exit_code}")

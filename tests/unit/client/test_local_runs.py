@@ -24,8 +24,9 @@ from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
-from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
-from trainflow.observed.pod import PodView
+from trainflow.models.run_record import Job, MetricsPublished, RunRecord, RunStatus, Training
+from trainflow.models.run_record import Pod as PodEntry
+from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
@@ -53,8 +54,10 @@ def local(tmp_path: Path) -> LocalRuns:
 
 
 def leave_run(out: Path, run_id: str, *, status: RunStatus = RunStatus.SUCCEEDED) -> RunRecord:
-    pods = [Pod(name=f"{run_id}-training-2-workers-{rank}", phase="Succeeded", node=f"node-{rank}") for rank in (0, 1)]
-    lost = Pod(name=f"{run_id}-training-1-workers-0", phase="Failed", exit_code=1)
+    pods = [
+        PodEntry(name=f"{run_id}-training-2-workers-{rank}", phase="Succeeded", node=f"node-{rank}") for rank in (0, 1)
+    ]
+    lost = PodEntry(name=f"{run_id}-training-1-workers-0", phase="Failed", exit_code=1)
     record = RunRecord(
         run_id=run_id,
         status=status,
@@ -211,7 +214,7 @@ def test_the_log_of_a_rank_is_found_without_a_record(
     logs = tmp_path / "out" / "a-1" / "logs"
     logs.mkdir(parents=True)
     for stage, attempt, index in begun:
-        pod = PodView(name=f"a-1-{stage}-{attempt}-{index}-x7", uid="u", stage=stage, attempt=attempt, index=index)
+        pod = Pod(name=f"a-1-{stage}-{attempt}-{index}-x7", uid="u", stage=stage, attempt=attempt, index=index)
         add_log(logs, pod)
         (logs / f"{pod.name}.log").write_text(f"{stage}-{attempt}-{index}\n")
     with (logs / "pods.jsonl").open("a") as index_file:

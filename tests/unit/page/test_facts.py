@@ -10,7 +10,7 @@ import pytest
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.page.cost import forecast
 from trainflow.page.ended import snapshot_of
 from trainflow.page.logs import Found, Tail, found_in, read_tail, search
@@ -188,8 +188,8 @@ def test_a_search_reads_the_whole_log_in_either_case(tmp_path: Path) -> None:
     assert found_in(["no"], "yes") == Found(lines=[], total=0)
 
 
-def pod(phase: str, *, exit_code: int | None = None, message: str = "", stage: str = "training") -> PodView:
-    return PodView(
+def pod(phase: str, *, exit_code: int | None = None, message: str = "", stage: str = "training") -> Pod:
+    return Pod(
         name="bert-1-training-1-0", uid="u", stage=stage, phase=phase, exit_code=exit_code, message=message or None
     )
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
@@ -109,7 +109,7 @@ class PlainView:
                 self._states_printed.add(visit.name)
                 yield _Line(f"state {visit.name}", visit.entered_at)
 
-    def _pods(self, pods: tuple[PodView, ...]) -> Iterator[_Line]:
+    def _pods(self, pods: tuple[Pod, ...]) -> Iterator[_Line]:
         for pod in pods:
             if self._phases.get(pod.uid) != pod.phase:
                 self._phases[pod.uid] = pod.phase
@@ -199,7 +199,7 @@ def _within_second(moment: datetime | None) -> datetime | None:
     return moment if moment is None or moment.microsecond else moment + WHOLE_SECOND
 
 
-def _time_of_phase(pod: PodView) -> datetime | None:
+def _time_of_phase(pod: Pod) -> datetime | None:
     """When the pod entered its phase; None where it does not say so."""
     match pod.phase:
         case "Pending":
@@ -209,7 +209,7 @@ def _time_of_phase(pod: PodView) -> datetime | None:
     return pod.finished_at
 
 
-def _pod_line(pod: PodView) -> str:
+def _pod_line(pod: Pod) -> str:
     told = [f"pod {pod.name} {pod.phase}"]
     if pod.node:
         told.append(f"on {pod.node}")

@@ -18,7 +18,7 @@ from trainflow.cli.follow.plain import is_told
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import own_lines
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
@@ -162,7 +162,7 @@ def _inner_state(snapshot: RunSnapshot) -> str:
     return inner[-1].name if inner else ""
 
 
-def _shown_pods(pods: Sequence[PodView]) -> list[PodView]:
+def _shown_pods(pods: Sequence[Pod]) -> list[Pod]:
     """The pods that matter now: failed ones, then the youngest job's; in the order of their appearance."""
     by_weight = sorted(
         range(len(pods)), key=lambda place: (pods[place].phase != "Failed", pods[place].finished, -place)
@@ -183,7 +183,7 @@ class _Column:
         return max(len(self.name), *(cell.cell_len for cell in self.cells))
 
 
-def _pods(pods: Sequence[PodView], snapshot: RunSnapshot, width: int) -> Table:
+def _pods(pods: Sequence[Pod], snapshot: RunSnapshot, width: int) -> Table:
     columns = _fitting(_pod_columns(pods, snapshot), width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
@@ -194,7 +194,7 @@ def _pods(pods: Sequence[PodView], snapshot: RunSnapshot, width: int) -> Table:
     return table
 
 
-def _pod_columns(pods: Sequence[PodView], snapshot: RunSnapshot) -> list[_Column]:
+def _pod_columns(pods: Sequence[Pod], snapshot: RunSnapshot) -> list[_Column]:
     hidden = len(snapshot.pods) - len(pods)
     names = [pod.name.removeprefix(f"{snapshot.run_id}-") for pod in pods]
     codes = ["" if pod.exit_code is None else str(pod.exit_code) for pod in pods]
@@ -220,12 +220,12 @@ def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
     return kept
 
 
-def _phase(pod: PodView) -> Text:
+def _phase(pod: Pod) -> Text:
     waiting_for = f" ({pod.reason})" if pod.phase == "Pending" and pod.reason else ""
     return Text(pod.phase + waiting_for, style=STYLE_OF_PHASE.get(pod.phase, "yellow"))
 
 
-def _running_time(pod: PodView, now: datetime) -> str:
+def _running_time(pod: Pod, now: datetime) -> str:
     if pod.started_at is None:
         return ""
     return duration(((pod.finished_at or now) - pod.started_at).total_seconds())

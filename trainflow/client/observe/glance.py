@@ -17,7 +17,7 @@ from trainflow.kubernetes.faults import NotFound
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.record.build import all_visits
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
@@ -76,7 +76,7 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
     )
 
 
-def _read_on(training: TrainingLog, source: PodSource, pods: Sequence[PodView], kept: KeptSteps) -> str | None:
+def _read_on(training: TrainingLog, source: PodSource, pods: Sequence[Pod], kept: KeptSteps) -> str | None:
     """Read what rank 0 has printed since the steps were stored; why it cannot be read, or None."""
     attempt = max((pod.attempt for pod in pods if pod.stage == Stage.TRAINING), default=0)
     gang = [pod for pod in pods if may_hold_rank0(pod) and pod.attempt == attempt and pod.has_log and not pod.deleted]

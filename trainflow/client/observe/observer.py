@@ -26,7 +26,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import all_visits, build_record
@@ -253,7 +253,7 @@ class RunObserver:
         with self._lock:
             return list(self._followers.values())
 
-    def _on_pod(self, pod: PodView) -> None:
+    def _on_pod(self, pod: Pod) -> None:
         """Begins to follow a pod's log as soon as there is one."""
         if not pod.has_log or not self._is_followed(pod):
             return
@@ -266,13 +266,13 @@ class RunObserver:
             add_log(self._log_dir, pod)
         follower.start()
 
-    def _is_followed(self, pod: PodView) -> bool:
+    def _is_followed(self, pod: Pod) -> bool:
         if pod.index == 0 or pod.phase == "Failed":
             return True
         gang = [other for other in self._watcher.pods() if (other.stage, other.attempt) == (pod.stage, pod.attempt)]
         return len(gang) <= MAX_FOLLOWED_GANG
 
-    def _follower_of(self, pod: PodView) -> LogFollower:
+    def _follower_of(self, pod: Pod) -> LogFollower:
         return LogFollower(
             self._cluster,
             pod=pod.name,
@@ -282,7 +282,7 @@ class RunObserver:
             on_line=self._reader_of(pod),
         )
 
-    def _reader_of(self, pod: PodView) -> Callable[[LogLine], None] | None:
+    def _reader_of(self, pod: Pod) -> Callable[[LogLine], None] | None:
         """What reads the pod's log."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line
@@ -294,13 +294,13 @@ class RunObserver:
     def _on_staging_line(self, line: LogLine) -> None:
         self._staging = parse_staging_line(line.text) or self._staging
 
-    def _last_lines(self, pods: tuple[PodView, ...]) -> dict[str, tuple[str, ...]]:
+    def _last_lines(self, pods: tuple[Pod, ...]) -> dict[str, tuple[str, ...]]:
         with self._lock:
             followers = dict(self._followers)
         failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid in followers]
         return {pod.name: followers[pod.uid].last_lines() for pod in failed}
 
-    def _log_tail(self, pods: tuple[PodView, ...]) -> tuple[str, tuple[str, ...]] | None:
+    def _log_tail(self, pods: tuple[Pod, ...]) -> tuple[str, tuple[str, ...]] | None:
         """The log of the newest running pod that may be rank 0's; of the jobs before the training, the first pod's."""
         running = [pod for pod in pods if pod.phase == "Running" and (pod.index == 0 or may_hold_rank0(pod))]
         with self._lock:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run_record import Cost, NodesBusy, Restart, RunError, RunStatus
-from trainflow.observed.pod import PodView
+from trainflow.observed.pod import Pod
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport
@@ -40,7 +40,7 @@ class RunSnapshot:
     """State visits of the run's execution and of its watch windows, in the order of entering."""
     current_state: str | None = None
     """The state of the run's own execution in which it is."""
-    pods: tuple[PodView, ...] = ()
+    pods: tuple[Pod, ...] = ()
     """Every pod that was ever seen, deleted ones as they were last."""
     staging: StagingReport | None = None
     """How far staging is; None while nothing is being staged."""
