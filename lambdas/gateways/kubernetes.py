@@ -50,8 +50,9 @@ from trainflow.models.kubernetes_names import (
 )
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef, Stage
-from trainflow.models.training_nodes import Claim, Grants, Node
+from trainflow.models.training_nodes import Claim, Grants
 from trainflow.observed.containers import is_shared, program_exit_code, workload
+from trainflow.observed.node import Node, read_node
 from trainflow.observed.pod import Pod, read_pod
 
 TOKEN_LIFETIME_SECONDS = 600
@@ -293,7 +294,7 @@ class KubernetesCluster:
 
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
-        return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+        return [read_node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
     def _lost_pods(self, job: JobRef) -> list[Pod]:
         """The first pod of the job that the cluster ended and that is gone, as events tell, which outlive it."""
@@ -308,7 +309,7 @@ class KubernetesCluster:
         return self._api.list(self._core("events"), "", field_selector=field_selector, limit=MAX_EVENTS)
 
     def _all_nodes(self) -> dict[str, Node]:
-        nodes = map(Node, self._api.list("/api/v1/nodes", ""))
+        nodes = map(read_node, self._api.list("/api/v1/nodes", ""))
         return {node.name: node for node in nodes}
 
     # Decisions 7 and 42: claims and grants are objects in the cluster, changed only in the version that was read.

@@ -10,13 +10,14 @@ from typing import Any
 from trainflow.failures.log_lines import FIRST_SIGNAL_EXIT_CODE
 from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.models.log_line import LogLine
-from trainflow.models.training_nodes import Claim, Node
+from trainflow.models.training_nodes import Claim
 from trainflow.observed.containers import (
     disruption,
     is_injected,
     waiting_container,
 )
 from trainflow.observed.containers import phase as phase_of
+from trainflow.observed.node import Node
 from trainflow.observed.pod import Pod, read_pod
 
 DISRUPTIONS = ("Preempted", "TaintManagerEviction")

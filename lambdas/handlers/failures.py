@@ -7,8 +7,8 @@ from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.logic.watching import FailedPod, failure
 from trainflow.errors import TrainflowError
 from trainflow.failures.log_lines import MAX_LINES
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
+from trainflow.observed.job import JobStatus
 
 
 def failure_of(

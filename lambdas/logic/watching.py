@@ -19,9 +19,9 @@ from trainflow.errors import (
 )
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.models.failed_nodes import failed_at, named_at
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
+from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol.result import read_result
 

@@ -27,10 +27,10 @@ from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB, newer_job, recorde
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging import manifest
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobRefused, RunRequestInvalid
-from trainflow.models.job_status import JobStatus
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import DatasetFacts
 from trainflow.models.run import JobRef, Stage
+from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol import announcement, slurm_job

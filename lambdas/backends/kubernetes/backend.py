@@ -24,13 +24,13 @@ from lambdas.logic.preflight.findings import Finding, Problem
 from trainflow.errors import NodegroupNotFound
 from trainflow.models.image_names import in_private_ecr
 from trainflow.models.instances import nodegroup_name
-from trainflow.models.job_status import JobStatus
 from trainflow.models.log_line import LogLine
 from trainflow.models.offerings import quota_of
 from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.training_nodes import Nodegroup
+from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT

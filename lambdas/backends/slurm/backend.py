@@ -16,12 +16,12 @@ from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
 from trainflow.errors import BackendNotInstalled
-from trainflow.models.job_status import JobStatus
 from trainflow.models.leftovers import Held
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
 from trainflow.models.slurm import Submission
+from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.record.placement import Placement
 

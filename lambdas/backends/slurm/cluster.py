@@ -19,11 +19,11 @@ from lambdas.backends.slurm.rest import RestController
 from lambdas.backends.slurm.ssm import SCHEME, SsmController
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
 from trainflow.errors import JobConflict, JobNotFound
-from trainflow.models.job_status import NO_RECORD, JobStatus
 from trainflow.models.leftovers import SLURM_JOB, Held, HeldObject
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef, Stage
 from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_of
+from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol.slurm_job import JobRecord
 

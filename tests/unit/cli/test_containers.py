@@ -11,15 +11,17 @@ from lambdas.gateways.kubernetes_objects import pending_reason, troubled_pods
 from trainflow.cli.doctor import gang
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.kubernetes_names import BACKEND_LABEL, STAGE_LABEL
-from trainflow.models.training_nodes import Node
 from trainflow.observed.containers import is_shared, phase, program_image, workload
+from trainflow.observed.node import read_node
 from trainflow.observed.pod import read_pod
 
 ENDED_AT = "2026-11-21T09:30:09Z"
 RUNNING = {"running": {"startedAt": "2026-11-21T09:30:01Z"}}
 STAGES = ("training", "precompile", "stage", "publish", "preflight")
 NODES = {
-    "n": Node({"metadata": {"name": "n"}, "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    "n": read_node(
+        {"metadata": {"name": "n"}, "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    )
 }
 INJECTED = ("agent", "zz-proxy")
 """Names that sort before and after every name of ours."""

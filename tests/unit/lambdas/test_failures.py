@@ -28,8 +28,8 @@ from trainflow.errors import (
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.failures.log_lines import MAX_LINES, evidence_lines, rank_exit_code
 from trainflow.failures.table import Kind, failure_table, restarted_errors
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import Stage
+from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 
 CORPORA = Path(__file__).parents[2] / "assets" / "failures"

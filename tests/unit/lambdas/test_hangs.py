@@ -21,9 +21,9 @@ from tests.unit.lambdas.conftest import CONTEXT
 from trainflow.errors import CollectiveTimeout, named_errors
 from trainflow.failures.hangs import CLUES, MAX_QUOTATION, hang_line
 from trainflow.failures.table import Kind, failure_table
-from trainflow.models.job_status import JobStatus
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Hang, JobPhase, JobRef, LogPosition, MetricsCursor, Stage
+from trainflow.observed.job import JobStatus
 
 CORPORA = Path(__file__).parents[2] / "assets" / "failures"
 RUN = run_of()

@@ -40,10 +40,10 @@ from trainflow.errors import (
     named_errors,
 )
 from trainflow.models.gang_fit import require_fit
-from trainflow.models.job_status import JobStatus
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, MetricsCursor, Stage
-from trainflow.models.training_nodes import Node
+from trainflow.observed.job import JobStatus
+from trainflow.observed.node import Node, read_node
 from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record.failure import caught_error
@@ -58,7 +58,7 @@ def node(
 ) -> Node:
     devices = {"aws.amazon.com/neuron": neuron, "aws.amazon.com/neuroncore": cores, "vpc.amazonaws.com/efa": efa}
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return Node(
+    return read_node(
         {
             "metadata": {"name": name},
             "spec": {"unschedulable": cordoned},

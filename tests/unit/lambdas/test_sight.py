@@ -14,8 +14,8 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import RETRYABLE, JobStalled, WorkerFailed
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef, MetricsCursor, Run, Spending, Stage
+from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol import result
 

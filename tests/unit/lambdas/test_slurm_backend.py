@@ -30,9 +30,9 @@ from trainflow.errors import (
     WorkerFailed,
 )
 from trainflow.models.functions import SLURM
-from trainflow.models.job_status import NO_RECORD, JobStatus
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.slurm import JobComment, Partition, Site, Submission
+from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.protocol.slurm_job import MAX_LOG_BYTES, MAX_RECORD_BYTES
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")

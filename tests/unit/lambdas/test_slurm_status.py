@@ -19,8 +19,8 @@ from trainflow.errors import (
     TrainflowError,
     WorkerOutOfMemory,
 )
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, Stage
+from trainflow.observed.job import JobStatus
 from trainflow.protocol.slurm_job import JobRecord, NodeRecord
 
 NAME = "bert-0123456789ab-training-1"
