@@ -19,10 +19,11 @@ from trainflow.models.run_record import (
 )
 from trainflow.models.run_spec import stored_run_spec
 from trainflow.observed.pod import Pod
+from trainflow.observed.visit import Visit
 from trainflow.progress.reader import unparsable_warning, warning
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, Visit, publication, task_output, trained_steps, visits
+from trainflow.record.history import ExecutionHistory, publication, task_output, trained_steps, visits
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs

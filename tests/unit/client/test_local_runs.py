@@ -16,7 +16,6 @@ import pytest
 from recorded_runs import recorded
 
 from tests.fakes.runs import SPEC
-from trainflow.client.details import details_of_record
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.log_index import add_log
@@ -28,6 +27,7 @@ from trainflow.models.run_record import Job, MetricsPublished, RunRecord, RunSta
 from trainflow.models.run_record import Pod as PodEntry
 from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.run_states import state_of_record
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -98,7 +98,7 @@ def test_an_ended_run_is_described_as_its_record_says(local: LocalRuns, tmp_path
     record = recorded(name).record()
     write_record(record, tmp_path / "out" / record.run_id / "run.json")
     found = local.details(record.run_id)
-    assert found == details_of_record(record)
+    assert found == state_of_record(record)
     assert (found.run_id, found.status, found.error) == (record.run_id, record.status, record.error)
     assert (found.started_at, found.ended_at) == (record.started_at, record.ended_at)
     assert [pod.name for pod in found.pods] == [pod.name for job in record.jobs.values() for pod in job.pods]
@@ -110,7 +110,7 @@ def test_the_record_of_a_later_version_is_described_by_what_this_one_knows(local
     record = leave_run(tmp_path / "out", "a-1")
     path = tmp_path / "out" / "a-1" / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "further": {}}))
-    assert local.details("a-1") == details_of_record(record)
+    assert local.details("a-1") == state_of_record(record)
 
 
 def test_a_damaged_record_is_described_as_none(local: LocalRuns, tmp_path: Path) -> None:
