@@ -7,7 +7,7 @@ integrations (`TaskScheduled` …) and the plain Lambda resource (`LambdaFunctio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -107,6 +107,11 @@ def visits(history: ExecutionHistory) -> list[Visit]:
         elif visit_id in found and event["type"].endswith("StateExited"):
             found[visit_id] = replace(found[visit_id], exited_at=event["timestamp"])
     return [_ended_with(visit, history) for visit in found.values()]
+
+
+def all_visits(histories: Iterable[ExecutionHistory]) -> list[Visit]:
+    """State visits of several executions, in the order of entering."""
+    return sorted((visit for one in histories for visit in visits(one)), key=lambda visit: visit.entered_at)
 
 
 def _ended_with(visit: Visit, history: ExecutionHistory) -> Visit:

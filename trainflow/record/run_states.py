@@ -13,10 +13,9 @@ from trainflow.observed.run_state import RECORD_FIELDS, RunState, recorded_state
 from trainflow.observed.visit import Visit
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.record.build import all_visits, own_execution
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, current_state, task_output
+from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output
 from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
 
 
@@ -86,6 +85,11 @@ def state_of_record(record: RunRecord, steps: Sequence[StepMetrics] | None = Non
         cost=record.cost,
         nodes_busy=record.nodes_busy,
     )
+
+
+def own_execution(record: RunRecord) -> str:
+    """Name of the run's own execution, as opposed to its watch windows'."""
+    return record.executions[0].arn.rsplit(":", 1)[-1] if record.executions else record.run_id
 
 
 def _with_rank0(jobs: Mapping[str, Job], pods: Sequence[Pod]) -> Iterator[Pod]:

@@ -139,6 +139,14 @@ def test_a_pod_that_a_taint_evicts_has_one_reason_for_functions_and_page() -> No
     assert (read.end_reason, read.reason) == ("DeletionByTaintManager",) * 2
 
 
+def test_a_pod_that_waits_on_a_lost_node_is_judged_by_its_node_and_not_by_its_wait() -> None:
+    found = pod({"waiting": {"reason": "ContainerCreating"}}, RUNNING, pod_phase="Pending")
+    found["spec"]["nodeName"] = "gone"
+    (read,) = troubled_pods([found], NODES)
+    assert (read.end_reason, read.waiting_reason) == ("NodeLost", "ContainerCreating")
+    assert read_pod(found).reason == "ContainerCreating"
+
+
 def test_the_image_of_an_injected_container_is_not_reported_as_the_programs() -> None:
     missing = {"waiting": {"reason": "ErrImagePull", "message": "no such image mesh:1"}}
     creating = {"waiting": {"reason": "ContainerCreating"}}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from trainflow.cli.operate.shown import details_text, list_text, table
 from trainflow.client.place import RunSummary
 from trainflow.client.pod_logs import parse_since
+from trainflow.models import run_record
 from trainflow.models.run_record import Cost, RunError, RunRecord, RunStatus, Training
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState, recorded_state
@@ -141,6 +142,23 @@ def test_a_run_that_has_ended_without_a_step_says_so() -> None:
     run = state_of_record(record)
     assert run.as_json()["step"] is None
     assert "step      none" in details_text(run, NOW).splitlines()
+
+
+def test_a_record_does_not_contain_the_attempt_of_a_pod() -> None:
+    failed = run_record.Pod(name="a-training-1-0", node="n", phase="Failed", exit_code=1, message="no room")
+    job = run_record.Job(name="a-training-2", attempts=2, phase="Failed", pods=[failed], rank0=failed.name)
+    record = RunRecord(run_id="a", status=RunStatus.FAILED, spec={}, started_at=NOW, jobs={"training": job})
+    (pod,) = state_of_record(record).as_json()["pods"]
+    assert pod == {
+        "name": "a-training-1-0",
+        "stage": "training",
+        "phase": "Failed",
+        "node": "n",
+        "attempt": None,
+        "reason": None,
+        "exit_code": 1,
+        "message": "no room",
+    }
 
 
 def test_the_list_is_a_table() -> None:
