@@ -25,4 +25,4 @@ class JobStatus:
     failure_message: str | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
-    """When it began to run, as far as its kind reports it; None while it is pending."""
+    """Time of its start, as far as its kind reports it; None while it is pending."""

@@ -16,7 +16,7 @@ from trainflow.models.kubernetes_names import (
 )
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-"""Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
+"""Units of amounts of memory, as a kubelet writes them; an amount without a unit is in bytes."""
 
 
 TROUBLE_BY_TAINT = {
@@ -30,8 +30,8 @@ TROUBLE_BY_TAINT = {
     "karpenter.sh/disrupted": "NodeDrained",
     "node.kubernetes.io/unreachable": "NodeUnreachable",
 }
-"""What a taint says of its node, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's node
-termination handler, and of the two autoscalers."""
+"""Trouble of a node by its taint, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's
+node termination handler, and of the two autoscalers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Node:
     ready_status: str | None
     """Status of its condition `Ready`: True, False or Unknown; None before its kubelet has reported."""
     ready_since: datetime | None
-    """When that status came about."""
+    """Time of the last change of that status."""
     cordoned: bool
     replaced_by: str | None
     """The run that has its instance terminated, and another one started in its place; None for any other node."""
@@ -68,25 +68,25 @@ class Node:
 
     @property
     def instance_id(self) -> str | None:
-        """Its EC2 instance; None for a node that is none. EKS' provider id is `aws:///us-west-2a/i-0123456789abcdef0`."""
+        """Its EC2 instance; None for a node outside of EC2. EKS' provider id is `aws:///us-west-2a/i-0123456789abcdef0`."""
         last = self.provider_id.rpartition("/")[2]
         return last if last.startswith("i-") else None
 
     @property
     def ends_at(self) -> datetime | None:
-        """When EC2 begins to terminate it, if that is known."""
+        """Start of its termination by EC2; None if it is unknown."""
         seconds = self.labels.get(ENDS_AT_LABEL, "")
         return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else None
 
     def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
-        """Names of the devices of which it offers as many as are wanted."""
+        """Names of the devices that it offers in the wanted number."""
         return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
 
     @property
     def trouble(self) -> str | None:
-        """Why no program runs on to its end on this node, in the form of a pod's reason; None for a healthy node.
+        """Reason that ends programs on this node early, in the form of a pod's reason; None for a healthy node.
 
-        A cordon alone is no trouble: the node's pods run on.
+        A cordon is not trouble: the node's pods run on.
         """
         found = next((reason for taint, reason in TROUBLE_BY_TAINT.items() if taint in self.taints), None)
         return found or {"Unknown": "NodeUnreachable", "False": "NodeNotReady"}.get(self.ready_status or "")

@@ -23,8 +23,8 @@ INDEX_LABELS = (
     "volcano.sh/task-index",
     "training.kubeflow.org/replica-index",
 )
-"""Labels in which the job kinds write a pod's index in its gang; an Indexed Job has it as an annotation, too. JobSets
-have one Job."""
+"""Labels of a pod's index in its gang, by the kinds of jobs; an Indexed Job has it as an annotation, too. JobSets have
+one Job."""
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
@@ -49,12 +49,12 @@ class Pod:
     phase: str = "Pending"
     exit_code: int | None = None
     end_reason: str | None = None
-    """Kubernetes' reason for which it ended or is being ended: Completed, Error, OOMKilled, DeadlineExceeded, Evicted,
-    or the reason of a disruption, such as EvictionByEvictionAPI. Slurm's states are mapped to the same."""
+    """Kubernetes' reason of its end, which may be ahead: Completed, Error, OOMKilled, DeadlineExceeded, Evicted, or
+    the reason of a disruption, such as EvictionByEvictionAPI. Slurm's states are mapped to the same."""
     waiting_reason: str | None = None
-    """Kubernetes' reason for which its container waits: `ImagePullBackOff` …"""
+    """Kubernetes' reason of its container's wait: `ImagePullBackOff` …"""
     termination_message: str | None = None
-    """What the program left: a result, or the last lines of its log; else the cluster's message about the pod."""
+    """A result or the last lines of the log, left by the program; else the cluster's message about the pod."""
     message: str | None = None
     """The same for people, of a pod that failed or was deleted."""
     created_at: datetime | None = None
@@ -64,7 +64,7 @@ class Pod:
 
     @property
     def reason(self) -> str | None:
-        """Kubernetes' reason for which it waits, or did not end well."""
+        """Kubernetes' reason of its wait or of its bad end."""
         reason = self.end_reason or self.waiting_reason
         return None if reason == "Completed" else reason
 

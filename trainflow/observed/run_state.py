@@ -29,7 +29,7 @@ VERSION = 1
 """Version of the JSON documents; fields are added without a new one."""
 
 RECENT_STEPS = 50
-"""Steps from which speed and remaining time are judged: enough to smooth, few enough to follow a change."""
+"""Number of latest steps for speed and remaining time: enough to smooth, few enough to follow a change."""
 
 RECORD_FIELDS = {
     *("run_id", "status", "started_at", "ended_at", "spec", "error", "warnings", "cost"),
@@ -61,7 +61,7 @@ class RunState:
     states: tuple[Visit, ...] = ()
     """State visits of the run's execution and of its watch windows, in the order of entering."""
     state: str | None = None
-    """The state of the run's own execution in which it is; None once the run has ended."""
+    """Current state of the run's own execution; None once the run has ended."""
     pods: tuple[Pod, ...] = ()
     """Every pod that was ever seen, deleted ones as they were last."""
     staging: StagingReport | None = None
@@ -69,7 +69,7 @@ class RunState:
     steps: tuple[StepMetrics, ...] = ()
     """Logged steps of the training job in their order, repeated ones once; of a record its newest step only."""
     total_steps: int | None = None
-    """Step at which the training will end, if the spec's arguments contain it."""
+    """Last step of the whole training, if the spec's arguments contain it."""
     checkpoints: tuple[CheckpointReport, ...] = ()
     """The newest checkpoints that the program has reported, in the order of writing."""
     restarts: tuple[Restart, ...] = ()
@@ -89,7 +89,7 @@ class RunState:
     """Name of the pod whose log shows the progress, and the newest lines of its log; None while no such pod runs."""
     warnings: tuple[str, ...] = ()
     trouble: str | None = None
-    """Why a part of this is not known, such as pods without access to the cluster; the run itself may be well."""
+    """Reason that keeps a part of this unknown, such as missing access to the cluster; the run itself may be well."""
     is_recorded: bool = False
     """Whether it is parsed from a record, which does not contain the attempt of a pod."""
 
@@ -115,10 +115,8 @@ class RunState:
         recent = [step.throughput for step in self.steps[-RECENT_STEPS:] if step.throughput is not None]
         return median(recent) if recent else None
 
-    @property
-    def throughput_of(self) -> str:
-        """Unit that the throughput counts: `sequences` or `samples`."""
-        return self.steps[-1].throughput_of if self.steps else SEQUENCES
+    throughput_of = property(lambda self: self.steps[-1].throughput_of if self.steps else SEQUENCES)
+    """Unit that the throughput counts: `sequences` or `samples`."""
 
     @property
     def cost_usd(self) -> float | None:
@@ -186,7 +184,7 @@ def recorded_state(record: Mapping[str, Any]) -> RunState:
     """Parse a record's JSON document, whose other fields may be those of another version.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: If it is no record.
+        KeyError, TypeError, ValueError, AttributeError: If it is not a record.
     """
     started_at, ended_at = datetime.fromisoformat(record["started_at"]), _time(record.get("ended_at"))
     error, cost = record.get("error"), record.get("cost")
