@@ -25,8 +25,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.run_state import RunState
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 from trainflow.protocol.metrics_line import StepMetrics
@@ -57,13 +57,13 @@ class LongRun:
         self._steps = tuple(_step(number) for number in range(1, num_steps + 1))
         self._taken = 0
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """The run as it is now."""
         if self._taken:
             first = len(self._steps) + 1
             self._steps += tuple(_step(number) for number in range(first, first + self._new_steps))
         self._taken += 1
-        return RunSnapshot(
+        return RunState(
             run_id=self._run_id,
             status=RunStatus.RUNNING,
             observed_at=self._steps[-1].logged_at,

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
+from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.record.placement import Placement
 
 
@@ -41,13 +42,13 @@ class Backend(Protocol):
     def status(self, job: JobRef) -> JobStatus:
         """Status of the job as a whole."""
 
-    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+    def failed_pods(self, job: JobRef) -> list[Pod]:
         """A few of the job's failed pods, the first to fail first."""
 
-    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+    def disrupted_pods(self, job: JobRef) -> list[Pod]:
         """Pods of a job that has not failed yet, but cannot go on: the cluster ends these pods."""
 
-    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+    def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """A few failed pods of any job of the run."""
 
     def pending_reason(self, job: JobRef) -> str | None:

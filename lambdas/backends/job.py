@@ -11,8 +11,8 @@ from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import count, ended_by_condition, time_of, unfinished
 from lambdas.logic.jobs import Job
 from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
+from trainflow.observed.job import JobStatus
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 """Condition of a pod that a drain, a taint, preemption or garbage collection ends."""

@@ -11,8 +11,8 @@ from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import count, ended_by_condition, unfinished
 from lambdas.logic.jobs import Job
 from trainflow.models.backends import GANG, KUBERNETES_KINDS
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
+from trainflow.observed.job import JobStatus
 
 DESCRIPTION = KUBERNETES_KINDS["jobset"]
 

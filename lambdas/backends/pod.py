@@ -11,8 +11,8 @@ from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import time_of, unfinished
 from lambdas.logic.jobs import Job
 from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef
+from trainflow.observed.job import JobStatus
 
 DESCRIPTION = KUBERNETES_KINDS["pod"]
 

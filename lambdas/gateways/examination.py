@@ -16,8 +16,8 @@ from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.network_policies import enforces_policies
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 from trainflow.models.run_spec import Compute
-from trainflow.models.training_nodes import Node
-from trainflow.record.containers import program_image
+from trainflow.observed.containers import program_image
+from trainflow.observed.node import Node, read_node
 
 SETTLED_AFTER = timedelta(minutes=5)
 """Time after which a ready node counts as settled: its device plugins start later, after a minute or two."""
@@ -105,7 +105,7 @@ class Examination:
     def _plugins(self, compute: Compute, daemon_sets: DaemonSets, *, now: datetime) -> PluginNodes:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")
         wanted = compute.instance.plugin_devices(compute.num_nodes)
-        settled = [Node(node) for node in nodes if _settled(node, now=now)]
+        settled = [node for node in map(read_node, nodes) if _settled(node, now=now)]
         return PluginNodes(
             settled=tuple(node.advertised(wanted) for node in settled),
             huge_pages_mib=max((node.huge_pages_mib for node in settled), default=0),
@@ -139,13 +139,8 @@ def _asked(ask: Callable[[], Answer]) -> Answer | Unknown:
         return Unknown(str(refused).rstrip("."))
 
 
-def _settled(node: Mapping[str, Any], *, now: datetime) -> bool:
-    return any(
-        condition["type"] == "Ready"
-        and condition["status"] == "True"
-        and now - datetime.fromisoformat(condition["lastTransitionTime"]) > SETTLED_AFTER
-        for condition in (node.get("status") or {}).get("conditions") or ()
-    )
+def _settled(node: Node, *, now: datetime) -> bool:
+    return node.ready_status == "True" and node.ready_since is not None and now - node.ready_since > SETTLED_AFTER
 
 
 def _zones(volume: Mapping[str, Any]) -> frozenset[str]:

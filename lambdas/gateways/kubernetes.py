@@ -25,7 +25,6 @@ from lambdas.gateways.kubernetes_objects import (
     lost_pod,
     pending_reason,
     troubled_pods,
-    worker_pod,
 )
 from trainflow.errors import BackendNotInstalled, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.kubernetes.api import LineStream
@@ -35,7 +34,6 @@ from trainflow.kubernetes.renewable import RenewableApi
 from trainflow.models import network_policies
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
@@ -52,9 +50,10 @@ from trainflow.models.kubernetes_names import (
 )
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobRef, Stage
-from trainflow.models.training_nodes import Claim, Grants, Node
-from trainflow.record.containers import is_shared, program_exit_code, workload
-from trainflow.record.pods import PodView, pod_view
+from trainflow.models.training_nodes import Claim, Grants
+from trainflow.observed.containers import is_shared, program_exit_code, workload
+from trainflow.observed.node import Node, read_node
+from trainflow.observed.pod import Pod, read_pod
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""
@@ -160,7 +159,7 @@ class KubernetesCluster:
             raise JobNotFound(f"The job '{job.name}' is not in the cluster (any more).")
         return found
 
-    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+    def failed_pods(self, job: JobRef) -> list[Pod]:
         """A few pods that failed, that the cluster ends or ended, or whose nodes are lost; the first to fail first."""
         pods = self._pods(f"{JOB_LABEL}={job.name}")
         troubled = troubled_pods(pods, self._all_nodes())
@@ -169,7 +168,7 @@ class KubernetesCluster:
         failed = [pod for pod in troubled if pod.exit_code is not None]
         return [*failed[:MAX_FAILED_PODS], *[pod for pod in troubled if pod.exit_code is None][:MAX_FAILED_PODS]]
 
-    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+    def disrupted_pods(self, job: JobRef) -> list[Pod]:
         """The job's pods that the cluster ends or has ended, before their job is reported as failed."""
         pods = [pod for pod in self._pods(f"{JOB_LABEL}={job.name}") if is_disrupted(pod)]
         return troubled_pods(pods, self._all_nodes()) if pods else []
@@ -180,13 +179,13 @@ class KubernetesCluster:
         first = self._pods(selector, limit=1)
         return self._pods(selector) if first and is_shared(first[0]) else []
 
-    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+    def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """Pods of any stage of the run that failed, or whose program did while another container runs; five at most."""
         selector = f"{RUN_LABEL}={run_id}"
         pods = self._pods(selector, field_selector="status.phase=Failed", limit=MAX_FAILED_PODS)
         running = self._pods(selector, field_selector="status.phase=Running", limit=MAX_RUNNING_PODS)
         pods += [pod for pod in running if is_shared(pod) and program_exit_code(pod)]
-        return [worker_pod(pod) for pod in pods[:MAX_FAILED_PODS]]
+        return [read_pod(pod) for pod in pods[:MAX_FAILED_PODS]]
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Names of the failed pods and of each existing job's pod of index 0. One call per kind of job."""
@@ -196,9 +195,9 @@ class KubernetesCluster:
             names += [str(pod["metadata"]["name"]) for pod in self._pods(_selector(labels), limit=MAX_PODS_TO_DIAGNOSE)]
         return list(dict.fromkeys(names))
 
-    def pods_of_stage(self, run_id: str, stage: Stage) -> list[PodView]:
+    def pods_of_stage(self, run_id: str, stage: Stage) -> list[Pod]:
         """Pods of the run's jobs of a stage."""
-        return [pod_view(pod) for pod in self._pods(_selector({RUN_LABEL: run_id, STAGE_LABEL: stage.value}))]
+        return [read_pod(pod) for pod in self._pods(_selector({RUN_LABEL: run_id, STAGE_LABEL: stage.value}))]
 
     def elastic_jobs(self, run_id: str) -> list[str]:
         """Names of the run's elastic jobs. One call per kind of job."""
@@ -225,7 +224,7 @@ class KubernetesCluster:
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
         """The termination message of a pod's container; None while it runs or when it left none."""
         found = self._pod_of_index_0(job) if pod is None else self._pod(pod)
-        return worker_pod(found).message if found else None
+        return read_pod(found).termination_message if found else None
 
     def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
         """Complete lines, oldest first. They are streamed, so that a large log needs little memory."""
@@ -295,9 +294,9 @@ class KubernetesCluster:
 
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""
-        return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
+        return [read_node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
-    def _lost_pods(self, job: JobRef) -> list[WorkerPod]:
+    def _lost_pods(self, job: JobRef) -> list[Pod]:
         """The first pod of the job that the cluster ended and that is gone, as events tell, which outlive it."""
         for reason in DISRUPTIONS:
             for event in self._events(f"involvedObject.kind=Pod,reason={reason}"):
@@ -310,7 +309,7 @@ class KubernetesCluster:
         return self._api.list(self._core("events"), "", field_selector=field_selector, limit=MAX_EVENTS)
 
     def _all_nodes(self) -> dict[str, Node]:
-        nodes = map(Node, self._api.list("/api/v1/nodes", ""))
+        nodes = map(read_node, self._api.list("/api/v1/nodes", ""))
         return {node.name: node for node in nodes}
 
     # Decisions 7 and 42: claims and grants are objects in the cluster, changed only in the version that was read.

@@ -8,19 +8,17 @@ from datetime import datetime
 from typing import Any
 
 from trainflow.failures.log_lines import FIRST_SIGNAL_EXIT_CODE
-from trainflow.models.job_status import WorkerPod
 from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.models.log_line import LogLine
-from trainflow.models.training_nodes import Claim, Node
-from trainflow.record.containers import (
+from trainflow.models.training_nodes import Claim
+from trainflow.observed.containers import (
     disruption,
-    end_reason,
-    injected_failure,
     is_injected,
     waiting_container,
-    workload,
 )
-from trainflow.record.containers import phase as phase_of
+from trainflow.observed.containers import phase as phase_of
+from trainflow.observed.node import Node
+from trainflow.observed.pod import Pod, read_pod
 
 DISRUPTIONS = ("Preempted", "TaintManagerEviction")
 """Reasons of events about a pod that the cluster ends: the scheduler's for preemption, and that of the controller that
@@ -46,7 +44,7 @@ def last_warning(events: Iterable[Any], job: str) -> str | None:
     return f"{newest.get('reason')}: {newest.get('message')}" if newest is not None else None
 
 
-def lost_pod(events: Sequence[Any]) -> WorkerPod | None:
+def lost_pod(events: Sequence[Any]) -> Pod | None:
     """A pod that is gone, as the events about it tell: by what the cluster ended it, and on which node it was.
 
     Args:
@@ -59,8 +57,8 @@ def lost_pod(events: Sequence[Any]) -> WorkerPod | None:
     if ended is None:
         return None
     hosts = (str((event.get("source") or {}).get("host") or "") for event in events)  # of its kubelet
-    return WorkerPod(
-        name=str(ended["involvedObject"]["name"]), node=next(filter(None, hosts), None), reason=str(ended["reason"])
+    return Pod(
+        name=str(ended["involvedObject"]["name"]), node=next(filter(None, hosts), None), end_reason=str(ended["reason"])
     )
 
 
@@ -82,7 +80,7 @@ def is_disrupted(pod: Any) -> bool:
     return disruption(pod) is not None
 
 
-def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[WorkerPod]:
+def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[Pod]:
     """Pods that have failed, are being ended by the cluster, or are on a node that is lost; the first to fail first.
 
     A pod on a lost node is not reported as failed: its kubelet, which would report it, does not answer. Pods that the
@@ -96,7 +94,7 @@ def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[Worker
     for pod in pods:
         trouble, phase = _node_trouble(pod, nodes), phase_of(pod)
         if phase == "Failed" or is_disrupted(pod) or (phase != "Succeeded" and trouble):
-            found.append(_with_trouble(worker_pod(pod), trouble))
+            found.append(_with_trouble(read_pod(pod), trouble))
     return sorted(found, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
 
 
@@ -107,36 +105,16 @@ def _node_trouble(pod: Any, nodes: Mapping[str, Node]) -> str | None:
     return nodes[name].trouble if name in nodes else "NodeLost"
 
 
-def _with_trouble(pod: WorkerPod, trouble: str | None) -> WorkerPod:
+def _with_trouble(pod: Pod, trouble: str | None) -> Pod:
     """The pod with its node's trouble as the reason, unless it has a better one: its own, or an end by itself."""
     by_itself = pod.exit_code is not None and pod.exit_code <= FIRST_SIGNAL_EXIT_CODE
-    return (
-        pod if trouble is None or by_itself or pod.reason not in (None, "", "Error") else replace(pod, reason=trouble)
-    )
+    has_reason = by_itself or pod.end_reason not in (None, "", "Error")
+    return pod if trouble is None or has_reason else replace(pod, end_reason=trouble)
 
 
 def grants_name(instance_type: str) -> str:
     """Name of the ConfigMap with the grants of an instance type."""
     return f"granted-{instance_type}"
-
-
-def worker_pod(pod: Any) -> WorkerPod:
-    """A pod of a job, with the result of its program, or of an init container that failed before it."""
-    terminated = workload(pod).ended
-    finished_at = terminated.get("finishedAt")
-    return WorkerPod(
-        name=pod["metadata"]["name"],
-        node=pod["spec"].get("nodeName"),
-        exit_code=terminated.get("exitCode"),
-        reason=end_reason(pod),
-        message=_message(pod, terminated),
-        finished_at=datetime.fromisoformat(finished_at) if finished_at else None,
-    )
-
-
-def _message(pod: Any, terminated: Any) -> str | None:
-    message = terminated.get("message") or pod.get("status", {}).get("message")
-    return message or (injected_failure(pod) if phase_of(pod) == "Failed" else None)
 
 
 def log_lines(lines: Iterable[bytes]) -> Iterator[LogLine]:

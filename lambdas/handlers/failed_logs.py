@@ -12,7 +12,7 @@ from lambdas.handlers.task import logger
 from lambdas.logic.watching import FailedPod
 from trainflow.errors import TrainflowError
 from trainflow.failures.log_lines import MAX_LINES
-from trainflow.models.job_status import WorkerPod
+from trainflow.observed.pod import Pod
 
 READING_SECONDS = 20.0
 """No log is begun after this time: one that hangs takes 20 seconds more, of the function's 60."""
@@ -32,7 +32,7 @@ class FailedLogs:
         self._backend, self._run_id, self._keeps = backend, run_id, keeps
         self._deadline = time.monotonic() + READING_SECONDS
 
-    def read(self, pod: WorkerPod) -> FailedPod:
+    def read(self, pod: Pod) -> FailedPod:
         """The pod with the last lines of its log; without them and with the reason, if it cannot be read in time."""
         if self._keeps and (lines := kept_log(self._run_id, pod.name)):
             return FailedPod(pod, lines)

@@ -10,7 +10,8 @@ from itertools import takewhile
 from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
 from trainflow.models.run import Run
 from trainflow.models.run_spec import Compute, RunSpec
-from trainflow.models.training_nodes import Claim, FailedLaunch, Node, Nodegroup, ScalingGroup
+from trainflow.models.training_nodes import Claim, FailedLaunch, Nodegroup, ScalingGroup
+from trainflow.observed.node import Node
 
 
 @dataclass(frozen=True)

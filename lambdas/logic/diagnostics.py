@@ -38,7 +38,7 @@ def pod_diagnosis(failed: FailedPod) -> dict[str, Any]:
         "pod": pod.name,
         "node": pod.node,
         "exit_code": pod.exit_code,
-        "reason": pod.reason,
+        "reason": pod.end_reason,
         "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(failed.lines[-TAIL_LINES:])][-LAST_LINES:],
     }
     return diagnosis if failed.unread is None else {**diagnosis, "log_unread": failed.unread[:MAX_LINE_LENGTH]}

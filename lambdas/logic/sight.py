@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lambdas.logic.run_limits import first_bound, longest_job
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import MetricsCursor, Run, Spending
 from trainflow.models.run_spec import Limits
+from trainflow.observed.job import JobStatus
 
 MARGIN = timedelta(minutes=15)
 """Time in which a job that ran into its time limit ends: grace periods, and clocks that differ."""

@@ -19,9 +19,10 @@ from trainflow.errors import (
 )
 from trainflow.failures.judgement import Judgement
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.models.run_spec import Limits
+from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.protocol.result import read_result
 
 MAX_MESSAGE_LENGTH = 500
@@ -32,7 +33,7 @@ MAX_MESSAGE_LENGTH = 500
 class FailedPod:
     """A failed pod with the last lines of its log."""
 
-    pod: WorkerPod
+    pod: Pod
     lines: tuple[str, ...] = ()
     unread: str | None = None
     """Reason for a log that could not be read; None if it was."""
@@ -73,7 +74,7 @@ def failure(
     return named_error(verdict.error.name, _sentence(verdict, cause, last_step=last_step), judgement)
 
 
-def disruption(job: JobRef, pods: Sequence[WorkerPod], *, last_step: int | None) -> TrainflowError:
+def disruption(job: JobRef, pods: Sequence[Pod], *, last_step: int | None) -> TrainflowError:
     """The error of a job that has not failed yet, but of which the cluster ends these pods."""
     status = JobStatus(phase=None, failure_message="lost a pod")
     return failure(job, status, [FailedPod(pod) for pod in pods], last_step=last_step)
@@ -84,9 +85,9 @@ def _verdict(failed: FailedPod, *, has_steps: bool) -> Verdict:
     return judge(
         Evidence(
             lines=failed.lines,
-            message=pod.message,
+            message=pod.termination_message,
             exit_code=pod.exit_code,
-            pod_reason=pod.reason,
+            pod_reason=pod.end_reason,
             has_steps=has_steps,
         )
     )
@@ -98,11 +99,11 @@ def _is(verdict: Verdict, error: type[TrainflowError]) -> bool:
 
 def _sentence(verdict: Verdict, failed: FailedPod, *, last_step: int | None) -> str:
     """The pod, how it ended, and the line that says why."""
-    pod, document = failed.pod, read_result(failed.pod.message)
+    pod, document = failed.pod, read_result(failed.pod.termination_message)
     if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
         return f"{document.get('message')} (pod '{pod.name}' on node '{pod.node}')"
     ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
-    where = f"Pod '{pod.name}' on node '{pod.node}' {ended} ({pod.reason or 'Error'})"
+    where = f"Pod '{pod.name}' on node '{pod.node}' {ended} ({pod.end_reason or 'Error'})"
     where += "" if last_step is None else f" after step {last_step}"
     if verdict.rank_exit_code not in (None, pod.exit_code):
         where += f", its first rank to fail with {verdict.rank_exit_code}"

@@ -13,11 +13,11 @@ from recorded_runs import RecordedRun
 from replay import ReplayedObserver
 
 from trainflow.client.code import PackedCode
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import FollowedRun, LogRequest, PlaceRefused, RunNotFound, RunSummary
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
+from trainflow.observed.run_state import RunState
 from trainflow.protocol.metrics_line import StepMetrics
 
 STARTED_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -39,7 +39,7 @@ class ReplayedRun:
     def __exit__(self, *_: object) -> None:
         """Nothing is open."""
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         with self._lock:
             taken = self._observer.snapshot()
         for pod in taken.pods:

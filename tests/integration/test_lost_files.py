@@ -17,12 +17,12 @@ from local.twin import Twin
 from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import subscription
 from trainflow.cli.follow.summary import summarize
-from trainflow.client.details import details_of_record
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.page.ended import EndedRuns
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import NOTHING_TRAINED, lost_files_warning
+from trainflow.record.run_states import state_of_record
 
 TRAINS = """
 import os
@@ -122,7 +122,7 @@ def test_a_success_that_lost_its_model_is_a_warning_everywhere(run: Run, num_nod
     assert ended.record.status is RunStatus.SUCCEEDED
     assert (ended.record.lost_files, ended.kept.lost_files) == (lost(num_nodes), lost(num_nodes))
     assert ended.record.warnings == ended.kept.warnings == [warning]
-    assert ended.page == (warning,) and list(details_of_record(ended.record).warnings) == [warning]
+    assert ended.page == (warning,) and list(state_of_record(ended.record).warnings) == [warning]
     assert f"warning        {warning}" in ended.followed
     assert f"Warning: {warning}" in ended.mail.splitlines()
     assert "model.pt (1.2 MiB" in ended.report and "model.pt (1.2 MiB" in ended.kept_report

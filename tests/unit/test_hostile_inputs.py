@@ -27,10 +27,11 @@ from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB, newer_job, recorde
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging import manifest
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobRefused, RunRequestInvalid
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import DatasetFacts
 from trainflow.models.run import JobRef, Stage
+from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol import announcement, slurm_job
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line, parse_resumed_line, resumed_line
@@ -108,7 +109,7 @@ def read_lines(text: str) -> object:
 
 
 def judged(message: str) -> object:
-    pod = WorkerPod(name="p", node="n", exit_code=1, reason="Error", message=message, finished_at=NOW)
+    pod = Pod(name="p", node="n", exit_code=1, end_reason="Error", termination_message=message, finished_at=NOW)
     job = JobRef(backend="job", name="bert-0123456789ab-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=1)
     return failure(job, JobStatus(phase=None, failure_message="failed"), [FailedPod(pod)], last_step=3)
 

@@ -25,10 +25,10 @@ from trainflow.models.run_status import RunStatus
 
 if TYPE_CHECKING:
     from trainflow.client.artifacts import Artifact
-    from trainflow.client.details import RunDetails
     from trainflow.client.place import RunReader, RunSummary
     from trainflow.models.run_record import RunRecord, StateVisit
     from trainflow.models.run_spec import RunSpec
+    from trainflow.observed.run_state import RunState
     from trainflow.protocol.metrics_line import StepMetrics
 
     Spec = RunSpec | Mapping[str, Any] | Path | str
@@ -92,7 +92,7 @@ class Run:
     run_id: str
     client: Client
 
-    def status(self) -> RunDetails:
+    def status(self) -> RunState:
         """State, newest step and loss, pods, cost so far, and the error of a run that has failed."""
         return self.client.reader.details(self.run_id)
 

@@ -14,7 +14,7 @@ from typing import Any
 from trainflow.client.artifacts import artifacts_below, first_bytes
 from trainflow.client.observe.logs import time_of
 from trainflow.client.refusals import told
-from trainflow.client.stored_logs import StoredPod
+from trainflow.client.stored_logs import PodFilter
 from trainflow.client.whole_files import write_text
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -22,7 +22,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 @told
-def kept_lines(s3: Any, bucket: str, run_id: str, pod: StoredPod, *, since: datetime | None) -> Iterator[str] | None:
+def kept_lines(s3: Any, bucket: str, run_id: str, pod: PodFilter, *, since: datetime | None) -> Iterator[str] | None:
     """The last lines of a pod's log; None if the run kept none.
 
     Args:

@@ -21,7 +21,6 @@ from trainflow.models.run_status import RunStatus
 
 if TYPE_CHECKING:
     from trainflow.client.artifacts import Artifact
-    from trainflow.client.details import RunDetails
     from trainflow.client.local_start import LocalStart
     from trainflow.client.observe.utilization import Utilization
     from trainflow.client.place import LogRequest
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
+    from trainflow.observed.run_state import RunState
     from trainflow.protocol.metrics_line import StepMetrics
 
 RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "logs", "latest"
@@ -68,15 +68,17 @@ class LocalRuns:
             raise self._unknown(run_id)
         return summary
 
-    def details(self, run_id: str) -> RunDetails:
+    def details(self, run_id: str) -> RunState:
         """See `RunReader`."""
-        from trainflow.client.details import RunDetails
         from trainflow.models.run_error import RunError
+        from trainflow.observed.run_state import RunState
 
         folder = self._folder(run_id)
         if is_starting(folder):
             begun = self.describe(run_id)
-            return RunDetails(run_id=begun.run_id, status=begun.status, started_at=begun.started_at)
+            return RunState(
+                run_id=begun.run_id, status=begun.status, observed_at=datetime.now(UTC), started_at=begun.started_at
+            )
         if (found := _recorded_details(folder)) is not None:
             return _as_started(found, folder)
         if (live := self._live(folder)) is not None:
@@ -87,7 +89,13 @@ class LocalRuns:
             message=NO_RECORD,
             what_to_do=f"Start the run again; the logs in {folder / LOGS} tell how far it came.",
         )
-        return RunDetails(run_id=summary.run_id, status=summary.status, started_at=summary.started_at, error=error)
+        return RunState(
+            run_id=summary.run_id,
+            status=summary.status,
+            observed_at=datetime.now(UTC),
+            started_at=summary.started_at,
+            error=error,
+        )
 
     def record(self, run_id: str) -> RunRecord:
         """See `RunReader`."""
@@ -384,7 +392,7 @@ def _summary(folder: Path) -> RunSummary | None:
     return None if began is None else RunSummary(run_id=folder.name, status=RunStatus.ABORTED, started_at=began)
 
 
-def _as_started(details: RunDetails, folder: Path) -> RunDetails:
+def _as_started(details: RunState, folder: Path) -> RunState:
     """The details with the time at which the run was started, before its execution."""
     began = read_start_time(folder)
     return details if began is None else replace(details, started_at=began)
@@ -402,15 +410,15 @@ def _document(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def _recorded_details(folder: Path) -> RunDetails | None:
+def _recorded_details(folder: Path) -> RunState | None:
     """What the record says, read without its model; None if there is none that can be read."""
-    from trainflow.client.details import details_of_document
+    from trainflow.observed.run_state import recorded_state
 
     document = _document(folder / RECORD)
     if document is None:
         return None
     try:
-        return details_of_document(document)
+        return recorded_state(document)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainflow.models.run import Stage
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import Pod
 
 FILE_NAME = "pods.jsonl"
 """File beside the logs, with a line for each pod in the order in which their logs began."""
@@ -24,7 +24,7 @@ class IndexedLog:
     index: int
 
 
-def add_log(folder: Path, pod: PodView) -> None:
+def add_log(folder: Path, pod: Pod) -> None:
     """Add a pod to the index of a folder.
 
     Raises:

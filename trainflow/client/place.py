@@ -19,13 +19,12 @@ from trainflow.models.run_status import RunStatus
 if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.artifacts import Artifact
     from trainflow.client.code import PackedCode
-    from trainflow.client.details import RunDetails
-    from trainflow.client.observe.snapshot import RunSnapshot
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.planned_run import PlannedRun
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
+    from trainflow.observed.run_state import RunState
     from trainflow.protocol.metrics_line import StepMetrics
 
 GROUP = "trainflow.places"
@@ -136,7 +135,7 @@ class FollowedRun(Protocol):
     def __exit__(self, *_: object) -> None:
         """Read everything a last time, and stop observing."""
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """What is known now."""
 
     def is_finished(self) -> bool:
@@ -181,7 +180,7 @@ class RunReader(Runs, Protocol):
     name: str
     """Name of the place."""
 
-    def details(self, run_id: str) -> RunDetails:
+    def details(self, run_id: str) -> RunState:
         """State, newest step, pods and error of a run, read once."""
 
     def record(self, run_id: str) -> RunRecord:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainflow.client.details import VERSION
 from trainflow.client.spot_prices import SpotPrice
 from trainflow.models.event_bound import EventBound, event_bound
 from trainflow.models.planned_run import PlannedRun
@@ -14,6 +13,7 @@ from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.run_state import VERSION
 from trainflow.report.published_figures import PublishedFigure, figure_of_spec
 
 WATCHING = "WatchTraining"

@@ -15,7 +15,7 @@ from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
 from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.models.run import Stage
-from trainflow.record.pods import PodView, pod_view
+from trainflow.observed.pod import Pod, read_pod
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -39,7 +39,7 @@ def parse_since(text: str, now: datetime) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def chosen(pods: list[PodView], run_id: str, request: LogRequest) -> PodView:
+def chosen(pods: list[Pod], run_id: str, request: LogRequest) -> Pod:
     """The pod whose log is asked for: of the training's newest attempt, or of the newest job before it.
 
     Raises:
@@ -61,7 +61,7 @@ def chosen(pods: list[PodView], run_id: str, request: LogRequest) -> PodView:
     return found[-1]
 
 
-def chosen_pod(source: PodSource, run_id: str, request: LogRequest) -> PodView:
+def chosen_pod(source: PodSource, run_id: str, request: LogRequest) -> Pod:
     """See `chosen`; the pods are listed now."""
     return chosen(_pods(source, run_id), run_id, request)
 
@@ -69,7 +69,7 @@ def chosen_pod(source: PodSource, run_id: str, request: LogRequest) -> PodView:
 def followed_lines(
     source: PodSource,
     run_id: str,
-    pod: PodView | None,
+    pod: Pod | None,
     request: LogRequest,
     *,
     has_run_ended: Callable[[], bool],
@@ -94,11 +94,11 @@ def followed_lines(
 def _next_pod(
     source: PodSource,
     run_id: str,
-    pod: PodView | None,
+    pod: Pod | None,
     request: LogRequest,
     has_run_ended: Callable[[], bool],
     poll_seconds: float,
-) -> PodView | None:
+) -> Pod | None:
     """The first pod, or the one that takes the place of one that has ended, once it has begun; None if the run ends
     before."""
     while True:
@@ -112,7 +112,7 @@ def _next_pod(
         time.sleep(poll_seconds)
 
 
-def log_lines(source: PodSource, run_id: str, pod: PodView, request: LogRequest) -> Iterator[str]:
+def log_lines(source: PodSource, run_id: str, pod: Pod, request: LogRequest) -> Iterator[str]:
     """The lines without their time stamps; a broken connection loses none and repeats none."""
     resumption, idle = Resumption(), 0
     since = request.since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if request.since else None
@@ -136,12 +136,12 @@ def log_lines(source: PodSource, run_id: str, pod: PodView, request: LogRequest)
         time.sleep(PAUSES[idle])
 
 
-def _has_ended(source: PodSource, run_id: str, pod: PodView) -> bool:
+def _has_ended(source: PodSource, run_id: str, pod: Pod) -> bool:
     try:
         return all(other.finished for other in _pods(source, run_id) if other.uid == pod.uid)
     except TrainflowError:
         return False
 
 
-def _pods(source: PodSource, run_id: str) -> list[PodView]:
-    return [pod_view(manifest) for manifest in source.list_pods(f"{RUN_LABEL}={run_id}").get("items") or []]
+def _pods(source: PodSource, run_id: str) -> list[Pod]:
+    return [read_pod(manifest) for manifest in source.list_pods(f"{RUN_LABEL}={run_id}").get("items") or []]

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from trainflow.client.artifacts import Artifact, artifacts_below, first_bytes
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
-from trainflow.client.details import RunDetails, details_of_record, details_of_snapshot
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.functions import invoke
 from trainflow.client.kept_logs import copy_logs, kept_lines
@@ -25,7 +24,6 @@ from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
 from trainflow.client.observe.observer import RunObserver
 from trainflow.client.observe.slurm import SlurmJobs
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization, read_utilization
 from trainflow.client.place import (
     FollowedRun,
@@ -40,7 +38,7 @@ from trainflow.client.place import (
 from trainflow.client.pod_logs import PodNotFound, chosen_pod, followed_lines, log_lines
 from trainflow.client.refusals import told
 from trainflow.client.spot_prices import SpotPrice, spot_prices
-from trainflow.client.stored_logs import LATE, StoredLogs, StoredPod
+from trainflow.client.stored_logs import LATE, PodFilter, StoredLogs
 from trainflow.client.sweeping import sweep
 from trainflow.client.whole_files import write_text
 from trainflow.errors import InvalidRunSpec, TrainflowError
@@ -54,10 +52,12 @@ from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, stored_run_spec
 from trainflow.models.spec_limits import require_limits_ahead
+from trainflow.observed.run_state import RunState
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import build_record
 from trainflow.record.cost import region_of
 from trainflow.record.history import arn_of_execution
+from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 from trainflow.report import render_report
@@ -214,13 +214,13 @@ class DeployedRuns:
         return found
 
     @told
-    def details(self, run_id: str) -> RunDetails:
+    def details(self, run_id: str) -> RunState:
         """See `RunReader`. The pods of a run that goes on need access to the cluster."""
         execution = self._execution(run_id)
         if (record := self._final_record(execution)) is not None:
-            return details_of_record(record)
+            return state_of_record(record)
         kept, pods = self.kept_steps(run_id) or KeptSteps(), self._pods_of(execution)
-        return details_of_snapshot(glance(run_id, self._tree(execution, with_children=False), pods, kept))
+        return glance(run_id, self._tree(execution, with_children=False), pods, kept)
 
     @told
     def record(self, run_id: str) -> RunRecord:
@@ -337,13 +337,13 @@ class DeployedRuns:
         record = self.record(run_id)
         job = record.jobs.get(Stage.TRAINING)
         if request.pod is not None:
-            pod = StoredPod(name=request.pod, is_whole=True)
+            pod = PodFilter(name=request.pod, is_whole=True)
         elif job is None:
             raise unseen
         elif request.rank == 0 and job.rank0 is not None:
-            pod = StoredPod(name=job.rank0, is_whole=True)
+            pod = PodFilter(name=job.rank0, is_whole=True)
         else:
-            pod = StoredPod(name=kind.pod_name(job.name, request.rank, elastic=spec.compute.elastic is not None))
+            pod = PodFilter(name=kind.pod_name(job.name, request.rank, elastic=spec.compute.elastic is not None))
         stored = StoredLogs(self._client("logs"), self._log_group)
         try:
             return stored.lines(
@@ -460,7 +460,7 @@ class ObservedRun:
     def __exit__(self, *_: object) -> None:
         self._observer.stop()
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """See `FollowedRun`."""
         return self._observer.snapshot()
 

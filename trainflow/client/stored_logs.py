@@ -31,8 +31,8 @@ NUM_REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredPod:
-    """A pod whose lines are asked for."""
+class PodFilter:
+    """Selects the lines of one pod by its name."""
 
     name: str
     """Its name, or what the name begins with, before the characters that its controller adds."""
@@ -62,7 +62,7 @@ class StoredLogs:
         self._logs, self.group = logs, group
 
     def lines(
-        self, pod: StoredPod, *, since: datetime, until: datetime | None, has_ended: Callable[[], bool] | None = None
+        self, pod: PodFilter, *, since: datetime, until: datetime | None, has_ended: Callable[[], bool] | None = None
     ) -> Iterator[str]:
         """The lines of a pod, in the order of their times.
 
@@ -84,7 +84,7 @@ class StoredLogs:
         return chain([first], events)
 
     def _followed(
-        self, pod: StoredPod, since: datetime, until: datetime | None, has_ended: Callable[[], bool] | None
+        self, pod: PodFilter, since: datetime, until: datetime | None, has_ended: Callable[[], bool] | None
     ) -> Iterator[str]:
         seen: set[str] = set()
         order: deque[str] = deque()
@@ -105,7 +105,7 @@ class StoredLogs:
             begin = max(begin, newest - round(LATE.total_seconds() * 1000))
             time.sleep(POLL_SECONDS)
 
-    def _events(self, pod: StoredPod, begin: int, until: datetime | None) -> Iterator[dict[str, Any]]:
+    def _events(self, pod: PodFilter, begin: int, until: datetime | None) -> Iterator[dict[str, Any]]:
         """Events of the pod; a page may be empty although more follow."""
         token: str | None = None
         while True:
@@ -116,7 +116,7 @@ class StoredLogs:
                 return
 
     @told
-    def _page(self, pod: StoredPod, begin: int, until: datetime | None, token: str | None) -> dict[str, Any]:
+    def _page(self, pod: PodFilter, begin: int, until: datetime | None, token: str | None) -> dict[str, Any]:
         request: dict[str, Any] = {"logGroupName": self.group, "filterPattern": pod.pattern, "startTime": begin}
         request |= {"endTime": _milliseconds(until)} if until else {}
         request |= {"nextToken": token} if token else {}

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 from trainflow.models.empty import empty_dict, empty_list
+from trainflow.models.run_cost import Cost as Cost
+from trainflow.models.run_cost import NodePrice as NodePrice
+from trainflow.models.run_cost import StateCost as StateCost
 from trainflow.models.run_error import RunError as RunError
 from trainflow.models.run_status import RunStatus as RunStatus
 from trainflow.protocol.lost_files import LostFiles
@@ -96,34 +99,6 @@ class SavedCheckpoint(_Entry):
     size_bytes: int | None = None
     url: str | None = None
     """Where it was published; None for those that stay on the shared file system."""
-
-
-class NodePrice(_Entry):
-    instance_type: str
-    usd_per_hour: float
-    as_of: str
-    """Date of the price."""
-    source: str
-
-
-class StateCost(_Entry):
-    state: str
-    instance_type: str
-    node_hours: float
-    usd: float | None = None
-    """None where no price is known."""
-
-
-class Cost(_Entry):
-    """Estimate of what the run's nodes cost: nodes that it held, times their on-demand price. Nothing else is in it."""
-
-    usd: float | None = None
-    """None where the price of one of the types is not known."""
-    node_hours: float
-    region: str
-    prices: list[NodePrice] = Field(default_factory=empty_list)
-    states: list[StateCost] = Field(default_factory=empty_list)
-    """Shares of the states of the run's own execution, in the order of their first visit."""
 
 
 class Inputs(_Entry):

@@ -1,103 +1,10 @@
-"""The nodes that gangs run on: what a node offers, how large its node group is, and which run claims how many."""
+"""The nodes that gangs run on: how large a node group is, and which run claims how many."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
-
-from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPE_LABEL
-from trainflow.models.kubernetes_names import (
-    CORDONED_ANNOTATION,
-    ENDS_AT_LABEL,
-    RELEASED_ANNOTATION,
-    REPLACED_ANNOTATION,
-)
-
-BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-"""Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
-
-
-TROUBLE_BY_TAINT = {
-    "node.kubernetes.io/out-of-service": "NodeShutdown",
-    "node.cloudprovider.kubernetes.io/shutdown": "NodeShutdown",
-    "aws-node-termination-handler/spot-itn": "SpotInterruption",
-    "aws-node-termination-handler/asg-lifecycle-termination": "NodeDrained",
-    "aws-node-termination-handler/rebalance-recommendation": "NodeDrained",
-    "aws-node-termination-handler/scheduled-maintenance": "NodeDrained",
-    "ToBeDeletedByClusterAutoscaler": "NodeDrained",
-    "karpenter.sh/disrupted": "NodeDrained",
-    "node.kubernetes.io/unreachable": "NodeUnreachable",
-}
-"""What a taint says of its node, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's node
-termination handler, and of the two autoscalers."""
-
-
-class Node:
-    """What the workflow wants to know of a node, from the Kubernetes object `manifest`."""
-
-    def __init__(self, manifest: Any) -> None:
-        self.name: str = manifest["metadata"]["name"]
-        status, spec = manifest.get("status", {}), manifest.get("spec", {})
-        self.allocatable: dict[str, str] = status.get("allocatable", {})
-        self.taints = frozenset(str(taint["key"]) for taint in spec.get("taints") or ())
-        self._ready_status = next(
-            (str(each["status"]) for each in status.get("conditions") or () if each["type"] == "Ready"), None
-        )
-        self.cordoned = bool(spec.get("unschedulable", False))
-        self.ready = not self.cordoned and self._ready_status == "True"
-        annotations = manifest["metadata"].get("annotations") or {}
-        self.replaced_by: str | None = annotations.get(REPLACED_ANNOTATION)
-        """The run that has its instance terminated, and another one started in its place; None for any other node."""
-        self.cordoned_by_run = CORDONED_ANNOTATION in annotations
-        """Whether the cordon is a run's; one that a person has made stays."""
-        self.released = RELEASED_ANNOTATION in annotations
-        """Whether it is cordoned because no run needs it."""
-        self._provider_id: str = spec.get("providerID") or ""
-        self._labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
-
-    @property
-    def instance_type(self) -> str | None:
-        """Its type; None for a node without the label."""
-        return self._labels.get(INSTANCE_TYPE_LABEL)
-
-    @property
-    def instance_id(self) -> str | None:
-        """Its EC2 instance; None for a node that is none. EKS' provider id is `aws:///us-west-2a/i-0123456789abcdef0`."""
-        last = self._provider_id.rpartition("/")[2]
-        return last if last.startswith("i-") else None
-
-    @property
-    def ends_at(self) -> datetime | None:
-        """When EC2 begins to terminate it, if that is known."""
-        seconds = self._labels.get(ENDS_AT_LABEL, "")
-        return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else None
-
-    def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
-        """Names of the devices of which it offers as many as are wanted."""
-        return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
-
-    @property
-    def trouble(self) -> str | None:
-        """Why no program runs on to its end on this node, in the form of a pod's reason; None for a healthy node.
-
-        A cordon alone is no trouble: the node's pods run on.
-        """
-        found = next((reason for taint, reason in TROUBLE_BY_TAINT.items() if taint in self.taints), None)
-        return found or {"Unknown": "NodeUnreachable", "False": "NodeNotReady"}.get(self._ready_status or "")
-
-    @property
-    def leaves(self) -> bool:
-        """Whether it will not run pods again by itself. One that is merely not ready may be starting."""
-        return self.trouble not in (None, "NodeNotReady")
-
-    @property
-    def huge_pages_mib(self) -> int:
-        """Memory that it sets aside in pages of 2 MiB, in MiB."""
-        amount = self.allocatable.get(HUGE_PAGES, "0")
-        unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
-        return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1) // 2**20
+from datetime import datetime
 
 
 @dataclass(frozen=True, kw_only=True)

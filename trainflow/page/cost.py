@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.run_state import RunState
 from trainflow.record.cost import region_of
 
 SECONDS_PER_HOUR = 3600.0
@@ -29,7 +29,7 @@ class Forecast:
     """What was multiplied, as a sentence."""
 
 
-def forecast(snapshot: RunSnapshot) -> Forecast | None:
+def forecast(snapshot: RunState) -> Forecast | None:
     """The cost of a run; None if its spec does not name its nodes, or if it has ended without any."""
     compute = snapshot.spec.get("compute")
     if not isinstance(compute, Mapping):

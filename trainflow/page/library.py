@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
 from trainflow.page.curves import RunCurves
 from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
@@ -22,7 +23,6 @@ from trainflow.page.fetched import RANK, FetchedLogs, GivesLogs, OpenLog
 from trainflow.page.marks import Mark, marks
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
-from trainflow.record.pods import PodView
 from trainflow.record.steps import KeptSteps
 
 SNAPSHOT_SECONDS = 0.4
@@ -59,7 +59,7 @@ class KeepsRuns(Protocol):
 class Snapshots(Protocol):
     """What the page asks of a run that goes on: a `FollowedRun`, or a test's replay."""
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """What is known now."""
 
 
@@ -67,7 +67,7 @@ class Snapshots(Protocol):
 class RunNow:
     """A run at one moment, with its curves."""
 
-    snapshot: RunSnapshot
+    snapshot: RunState
     known_curves: RunCurves
     """The curves as they were asked for last."""
     steps_version: int
@@ -106,7 +106,7 @@ class RunNow:
             return None
         return self.fetched.open(name, follow=not self.snapshot.status.is_over)
 
-    def has_log(self, pod: PodView) -> bool:
+    def has_log(self, pod: Pod) -> bool:
         """Whether the log of a pod can be opened."""
         return self.fetched is not None and (pod.has_log or self.snapshot.status.is_over)
 
@@ -125,7 +125,7 @@ class WatchedRun:
     def __init__(
         self,
         *,
-        source: Callable[[], RunSnapshot],
+        source: Callable[[], RunState],
         nodes: NodesOfRun,
         log_dir: Path,
         can_stop: bool,
@@ -341,7 +341,7 @@ class RunLibrary:
     def _watch(
         self,
         run_id: str,
-        source: Callable[[], RunSnapshot],
+        source: Callable[[], RunState],
         log_dir: Path,
         *,
         report: Path | None = None,
@@ -371,7 +371,7 @@ class _Supplemented:
         self._kept: KeptSteps | None = None
         self._asked_at = -KEPT_SECONDS
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """What is known now."""
         snapshot = self._followed.snapshot()
         if snapshot.steps or not isinstance(self._place, KeepsSteps):

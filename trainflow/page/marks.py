@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
 from trainflow.models.run_record import Restart
+from trainflow.observed.run_state import RunState
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
 
@@ -26,7 +26,7 @@ class Mark:
     label: str
 
 
-def marks(snapshot: RunSnapshot) -> tuple[Mark, ...]:
+def marks(snapshot: RunState) -> tuple[Mark, ...]:
     """The marks of a run: restarts before checkpoints."""
     return (*_restarts(snapshot.restarts, snapshot.steps), *_checkpoints(snapshot.checkpoints))
 

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from trainflow.background import Worker, described
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.errors import TrainflowError
+from trainflow.observed.run_state import RunState
 
 ASK_SECONDS = 20.0
 """Time between two requests: an account publishes a value a minute."""
@@ -44,7 +44,7 @@ class NodesOfRun:
         self._thread: Worker | None = None
         self._busy = Busy()
 
-    def busy(self, snapshot: RunSnapshot) -> Busy:
+    def busy(self, snapshot: RunState) -> Busy:
         """What is known now; after the end of the run, what was known last."""
         nodes = nodes_of(snapshot)
         is_due = time.monotonic() >= self._asked_at + ASK_SECONDS
@@ -70,6 +70,6 @@ class NodesOfRun:
         return Busy(self._busy.utilization, f"How busy the nodes are is not known: {reason}")
 
 
-def nodes_of(snapshot: RunSnapshot) -> frozenset[str]:
+def nodes_of(snapshot: RunState) -> frozenset[str]:
     """The nodes on which pods of a run are now."""
     return frozenset(pod.node for pod in snapshot.pods if pod.node and not pod.finished)

@@ -10,20 +10,20 @@ from datetime import UTC, datetime, timedelta
 from signal import Signals
 from typing import Any
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.run_spec import as_list
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
 from trainflow.page.cost import Forecast, forecast
 from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.last_lines import last_own_line
-from trainflow.record.pods import PodView
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
@@ -42,7 +42,7 @@ MAX_POD_ROWS = 64
 class PodRow:
     """A line of the pods' table."""
 
-    pod: PodView
+    pod: Pod
     label: str
     """Its name without the run id that all of them begin with."""
     ran_for: str
@@ -116,7 +116,7 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
 
 
 def figures(
-    snapshot: RunSnapshot,
+    snapshot: RunState,
     states: Sequence[StateRow],
     cost: Forecast | None,
     utilization: Utilization | None = None,
@@ -131,9 +131,9 @@ def figures(
         if step.loss is not None:
             first = snapshot.steps[0].loss
             found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
-        if speed := speed_of(snapshot.sequences_per_second, step.metrics, step.throughput_of):
+        if speed := speed_of(snapshot.throughput, step.metrics, step.throughput_of):
             figure, _, unit = speed.partition(" ")
-            of = "median of the latest" if snapshot.sequences_per_second is not None else "at the newest step"
+            of = "median of the latest" if snapshot.throughput is not None else "at the newest step"
             found.append(KeyFigure("Speed", figure, f"{unit}, {of}"))
     found.append(_time_figure(snapshot))
     found += _cost_figures(cost, is_running=snapshot.status is RunStatus.RUNNING)
@@ -152,7 +152,7 @@ def notices(now: RunNow) -> list[str]:
     return [*now.snapshot.warnings, *odd, *trouble]
 
 
-def pod_rows(snapshot: RunSnapshot, logs: set[str], utilization: Utilization | None = None) -> list[PodRow]:
+def pod_rows(snapshot: RunState, logs: set[str], utilization: Utilization | None = None) -> list[PodRow]:
     """The pods of a run in the order in which they appeared."""
     pods = list(snapshot.pods)
     if len(pods) > MAX_POD_ROWS:
@@ -188,7 +188,7 @@ def _exit_code_in_words(code: int | None) -> str:
     return str(code)
 
 
-def _busy_of(pod: PodView, snapshot: RunSnapshot, by_node: Mapping[str, float]) -> str:
+def _busy_of(pod: Pod, snapshot: RunState, by_node: Mapping[str, float]) -> str:
     """How busy a pod's node is, where that is known of the pod's time: now, or while the run trained."""
     is_measured = not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
     return f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and is_measured else "–"
@@ -200,7 +200,7 @@ def utilization_of(now: RunNow) -> Utilization | None:
     return Utilization(of=busy.of, by_node=busy.by_node) if busy else now.busy.utilization
 
 
-def pods_in_words(snapshot: RunSnapshot) -> str:
+def pods_in_words(snapshot: RunState) -> str:
     """How many pods of each stage's newest attempt are in which phase; empty for a gang that is seen at a glance."""
     if len(snapshot.pods) <= MAX_SHORT_TABLE:
         return ""
@@ -208,7 +208,7 @@ def pods_in_words(snapshot: RunSnapshot) -> str:
     return "; ".join(f"{stage}: {_phases_of(stage, snapshot.pods)}" for stage in stages)
 
 
-def _phases_of(stage: str, pods: Sequence[PodView]) -> str:
+def _phases_of(stage: str, pods: Sequence[Pod]) -> str:
     newest = max(pod.attempt for pod in pods if pod.stage == stage)
     phases = Counter(pod.phase for pod in pods if (pod.stage, pod.attempt) == (stage, newest))
     told = ", ".join(f"{amount:,} {phase.lower()}" for phase, amount in phases.most_common())
@@ -227,13 +227,13 @@ def _has_rank_logs(now: RunNow) -> bool:
     return now.fetched is not None and backend in KUBERNETES_KINDS
 
 
-def field_rows(snapshots: Sequence[RunSnapshot]) -> list[tuple[str, list[str]]]:
+def field_rows(snapshots: Sequence[RunState]) -> list[tuple[str, list[str]]]:
     """The fields in which the specs of runs differ, with the value of each run."""
     differing = differing_fields([snapshot.spec for snapshot in snapshots])
     return [(name, [value_text(value) or "–" for value in values]) for name, values in differing.items()]
 
 
-def scaling_rows(snapshots: Sequence[RunSnapshot]) -> list[ScalingRow]:
+def scaling_rows(snapshots: Sequence[RunState]) -> list[ScalingRow]:
     """The scaling efficiency of runs that differ in the number of their nodes alone; empty for others."""
     study = scaling(
         [
@@ -273,7 +273,7 @@ def list_rows(summaries: Sequence[RunSummary], now: datetime) -> list[ListRow]:
     ]
 
 
-def announcement(snapshot: RunSnapshot, states: Sequence[StateRow]) -> str:
+def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:
     """What a screen reader says when it changes: the state, and the end."""
     if snapshot.status is not RunStatus.RUNNING:
         why = f" {snapshot.error.name}: {snapshot.error.message}" if snapshot.error else ""
@@ -282,7 +282,7 @@ def announcement(snapshot: RunSnapshot, states: Sequence[StateRow]) -> str:
     return f"The run is in the state {current}." if current else "The run is running."
 
 
-def _state_figure(snapshot: RunSnapshot, states: Sequence[StateRow]) -> KeyFigure:
+def _state_figure(snapshot: RunState, states: Sequence[StateRow]) -> KeyFigure:
     current = next((row for row in states if row.tone == "current"), None)
     if current is not None:
         return KeyFigure("State", current.name, f"for {current.time}" if current.time else "")
@@ -290,7 +290,7 @@ def _state_figure(snapshot: RunSnapshot, states: Sequence[StateRow]) -> KeyFigur
     return KeyFigure("State", STATUS_IN_WORDS[snapshot.status], f"after {duration(snapshot.seconds)}", tone)
 
 
-def _time_figure(snapshot: RunSnapshot) -> KeyFigure:
+def _time_figure(snapshot: RunState) -> KeyFigure:
     left = snapshot.seconds_left
     if snapshot.status is not RunStatus.RUNNING:
         return KeyFigure("Duration", duration(snapshot.seconds), "from start to end")
@@ -324,7 +324,7 @@ def _usd(amount: float) -> str:
     return f"${number(amount)}" if round(amount, 2) or amount == 0 else "< $0.01"
 
 
-def period(snapshot: RunSnapshot) -> str:
+def period(snapshot: RunState) -> str:
     """From when to when a run went on, or for how long it has."""
     if snapshot.started_at is None:
         return "not started yet"
@@ -336,14 +336,14 @@ def period(snapshot: RunSnapshot) -> str:
     return f"{start:%Y-%m-%d %H:%M:%S} – {day}{end:%H:%M:%S} UTC"
 
 
-def no_steps(snapshot: RunSnapshot) -> str:
+def no_steps(snapshot: RunState) -> str:
     """Why a run that has ended has no curve."""
     if any(pod.stage == Stage.TRAINING for pod in snapshot.pods):
         return "No step was found in the log. The section progress of a spec says how its program prints them."
     return "The run ended before its training began."
 
 
-def _continued(snapshot: RunSnapshot) -> str | None:
+def _continued(snapshot: RunState) -> str | None:
     """The run that this one continues; None for most. An execution's input may be no spec."""
     earlier = as_list(snapshot.spec.get("resume_from"))
     return str(earlier[0]) if isinstance(earlier, list) and earlier else None

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
-from trainflow.record.history import Visit
+from trainflow.observed.run_state import RunState
+from trainflow.observed.visit import Visit
 from trainflow.record.wording import count, duration
 
 SILENT_TYPES = frozenset({"Choice", "Pass", "Wait"})
@@ -137,7 +137,7 @@ def layout(definition: Mapping[str, Any]) -> Layout:
     )
 
 
-def state_rows(snapshot: RunSnapshot, drawn: Layout | None) -> list[StateRow]:
+def state_rows(snapshot: RunState, drawn: Layout | None) -> list[StateRow]:
     """What became of each state, in the order of the definition; of what was visited alone if there is none."""
     own = [visit for visit in snapshot.states if visit.execution in ("", snapshot.execution)]
     leads_to = drawn.leads_to if drawn else {}
@@ -155,7 +155,7 @@ def state_rows(snapshot: RunSnapshot, drawn: Layout | None) -> list[StateRow]:
     ]
 
 
-def _failed(snapshot: RunSnapshot, own: Sequence[Visit], drawn: Layout | None) -> set[str]:
+def _failed(snapshot: RunState, own: Sequence[Visit], drawn: Layout | None) -> set[str]:
     """The end of a failed run, and the last state on the way to success, from which it went there."""
     if snapshot.status is not RunStatus.FAILED or drawn is None:
         return {"RunFailed"}
@@ -165,7 +165,7 @@ def _failed(snapshot: RunSnapshot, own: Sequence[Visit], drawn: Layout | None) -
 
 
 def _row(
-    name: str, stays: Sequence[Visit], comment: str, *, is_current: bool, failed: set[str], snapshot: RunSnapshot
+    name: str, stays: Sequence[Visit], comment: str, *, is_current: bool, failed: set[str], snapshot: RunState
 ) -> StateRow:
     if not stays:
         return StateRow(name=name, comment=comment, tone="current" if is_current else "idle")
@@ -188,7 +188,7 @@ def _row(
     )
 
 
-def _tone(stays: Sequence[Visit], snapshot: RunSnapshot, *, is_current: bool, has_failed: bool) -> str:
+def _tone(stays: Sequence[Visit], snapshot: RunState, *, is_current: bool, has_failed: bool) -> str:
     running = snapshot.status is RunStatus.RUNNING
     if is_current and running:
         return "current"
@@ -196,17 +196,17 @@ def _tone(stays: Sequence[Visit], snapshot: RunSnapshot, *, is_current: bool, ha
     return "failed" if failed and snapshot.status is not RunStatus.SUCCEEDED else "done"
 
 
-def _current(snapshot: RunSnapshot, own: Sequence[Visit], drawn: set[str], leads_to: Mapping[str, str]) -> str | None:
+def _current(snapshot: RunState, own: Sequence[Visit], drawn: set[str], leads_to: Mapping[str, str]) -> str | None:
     """The box that is lit: the state's own, a wait's poll, otherwise the last one before."""
-    if snapshot.status is not RunStatus.RUNNING or snapshot.current_state is None:
+    if snapshot.status is not RunStatus.RUNNING or snapshot.state is None:
         return None
-    lit = leads_to.get(snapshot.current_state, snapshot.current_state)
+    lit = leads_to.get(snapshot.state, snapshot.state)
     if lit in drawn:
         return lit
     return next((visit.name for visit in reversed(own) if visit.name in drawn), None)
 
 
-def _inner_state(snapshot: RunSnapshot) -> str:
+def _inner_state(snapshot: RunState) -> str:
     """What the watch window does at the moment."""
     inner = [visit for visit in snapshot.states if visit.execution != snapshot.execution and visit.exited_at is None]
     return inner[-1].name if inner else ""

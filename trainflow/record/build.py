@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -18,16 +19,15 @@ from trainflow.models.run_record import (
     Training,
 )
 from trainflow.models.run_spec import stored_run_spec
+from trainflow.observed.pod import Pod
+from trainflow.observed.visit import Visit
 from trainflow.progress.reader import unparsable_warning, warning
-from trainflow.record.cost import node_use
-from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, Visit, publication, task_output, trained_steps, visits
+from trainflow.record.history import ExecutionHistory, publication, task_output, trained_steps
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
-from trainflow.record.pods import PodView
-from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
 from trainflow.record.results import result_warnings
+from trainflow.record.run_states import own_execution, state_of_history
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
 from trainflow.record.wording import count
 
@@ -39,9 +39,8 @@ def build_record(
     children: Sequence[ExecutionHistory],
     kept: KeptSteps,
     now: datetime,
-    pods: Sequence[PodView] | None = None,
+    pods: Sequence[Pod] | None = None,
     published: MetricsPublished | None = None,
-    spec: Mapping[str, Any] | None = None,
     status: RunStatus | None = None,
     error: RunError | None = None,
 ) -> RunRecord:
@@ -55,52 +54,48 @@ def build_record(
         now: End of a run that has not ended.
         pods: Every pod of the run, each as it was last observed; None where pods are not watched, as in the workflow.
         published: What was read back from CloudWatch; None if it was not compared with rank 0's log.
-        spec: The run spec; by default the execution's input.
         status: The status of a run whose history does not contain it: the run is about to end, or its history cannot be
             read any more.
         error: The error of such a run; it overrides the history's.
     """
-    described = spec if spec is not None else history.input()
-    started_at = history.started_at or now
-    ended_at = history.ended_at or (now if status not in (None, RunStatus.RUNNING) else None)
+    state = state_of_history(run_id, history, children, now=now)
+    started_at = state.started_at or now
+    ended_at = state.ended_at or (now if status not in (None, RunStatus.RUNNING) else None)
     findings = _diagnostics(task_output(history, "CollectDiagnostics"))
-    status = history.status if history.ended_at else status or RunStatus.RUNNING
+    status = state.status if state.ended_at else status or RunStatus.RUNNING
     return RunRecord(
         run_id=run_id,
         status=status,
-        error=None if status is RunStatus.SUCCEEDED else error or run_error(history),
-        spec=dict(described) if isinstance(described, Mapping) else {},
-        **_nodes(history),
+        error=None if status is RunStatus.SUCCEEDED else error or state.error,
+        spec=dict(state.spec),
+        instance_type=state.instance_type,
+        given_up=(task_output(history, "EnsureCapacity") or {}).get("given_up", []),
+        avoided_nodes=list(state.avoided_nodes),
         started_at=started_at,
         ended_at=ended_at,
-        states=[_state_visit(visit) for visit in all_visits([history, *children])],
+        states=[_state_visit(visit) for visit in state.states],
         executions=[
             Execution(arn=one.arn, state_machine=one.state_machine, events=one.num_events)
             for one in (history, *children)
         ],
         jobs=submitted_jobs(history, findings) if pods is None else jobs_of(run_id, pods),
-        restarts=restarts(history),
+        restarts=list(state.restarts),
         checkpoints=checkpoints(kept, history),
-        inputs=inputs(described, history),
-        cost=node_use(history, described).cost(end=ended_at or now),
+        inputs=inputs(state.spec, history),
+        cost=state.cost,
         compile=_compilation(task_output(history, "CheckCompilation"), task_output(history, "AcquireCache")),
         training=_training(kept, history),
         metrics_published=_published(published, kept),
         overhead_seconds=None if pods is None else _overhead(Interval(started_at, ended_at or now), pods),
         lost_files=kept.progress.lost_files,
         warnings=[
-            *restart_warnings(history),
-            *_warnings(kept, described),
+            *state.warnings,
+            *_warnings(kept, state.spec),
             *_result_warnings(status, kept, history),
         ],
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=findings,
     )
-
-
-def all_visits(histories: Iterable[ExecutionHistory]) -> list[Visit]:
-    """State visits of several executions, in the order of entering."""
-    return sorted((visit for one in histories for visit in visits(one)), key=lambda visit: visit.entered_at)
 
 
 def overhead_by_state(record: RunRecord) -> dict[str, float]:
@@ -124,31 +119,14 @@ def overhead_by_state(record: RunRecord) -> dict[str, float]:
     return {name: round(spent, 3) for name, spent in seconds.items()}
 
 
-def own_execution(record: RunRecord) -> str:
-    """Name of the run's own execution, as opposed to its watch windows'."""
-    return record.executions[0].arn.rsplit(":", 1)[-1] if record.executions else record.run_id
-
-
 def _state_visit(visit: Visit) -> StateVisit:
-    return StateVisit(
-        name=visit.name,
-        entered_at=visit.entered_at,
-        exited_at=visit.exited_at,
-        attempts=visit.attempts,
-        execution=visit.execution,
-    )
+    facts = asdict(visit)
+    del facts["kind"]
+    return StateVisit(**facts)
 
 
-def _overhead(window: Interval, pods: Iterable[PodView]) -> float:
+def _overhead(window: Interval, pods: Iterable[Pod]) -> float:
     return round(uncovered_seconds(window, running_intervals(pods, window.end)), 3)
-
-
-def _nodes(history: ExecutionHistory) -> dict[str, Any]:
-    """The type of the nodes that were requested last, those before it, and the nodes that were avoided at the end;
-    executions of earlier versions tell none."""
-    answer = task_output(history, "EnsureCapacity") or {}
-    told = {key: answer[key] for key in ("instance_type", "given_up") if key in answer}
-    return {**told, "avoided_nodes": list(avoided_nodes(history))}
 
 
 def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPublished | None:

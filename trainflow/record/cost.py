@@ -10,7 +10,8 @@ from typing import Any
 from trainflow.models.backends import DESCRIPTIONS
 from trainflow.models.prices import price_of
 from trainflow.models.run_record import Cost, NodePrice, StateCost
-from trainflow.record.history import ExecutionHistory, TaskOutput, Visit, task_outputs, visits
+from trainflow.observed.visit import Visit
+from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs, visits
 
 ACQUISITION = "EnsureCapacity"
 """State whose answer has the number of ready nodes, and their type."""

@@ -7,12 +7,13 @@ integrations (`TaskScheduled` …) and the plain Lambda resource (`LambdaFunctio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.visit import Visit
 
 Event = Mapping[str, Any]
 """One entry of `GetExecutionHistory`'s `events`."""
@@ -32,25 +33,6 @@ ENDINGS = {
     "ExecutionAborted": RunStatus.ABORTED,
     "ExecutionTimedOut": RunStatus.TIMED_OUT,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Visit:
-    """One stay of an execution in one state; a loop makes several."""
-
-    name: str
-    kind: str
-    """Type of the state: Task, Choice, Wait, Pass, Parallel, Map, Succeed, Fail."""
-    entered_at: datetime
-    exited_at: datetime | None = None
-    attempts: int = 1
-    """Tries of the state's task, the first one counted."""
-    execution: str = ""
-    """Name of the execution."""
-
-    def seconds(self, now: datetime) -> float:
-        """Length of the stay, until `now` if it goes on."""
-        return max(0.0, ((self.exited_at or now) - self.entered_at).total_seconds())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +107,11 @@ def visits(history: ExecutionHistory) -> list[Visit]:
         elif visit_id in found and event["type"].endswith("StateExited"):
             found[visit_id] = replace(found[visit_id], exited_at=event["timestamp"])
     return [_ended_with(visit, history) for visit in found.values()]
+
+
+def all_visits(histories: Iterable[ExecutionHistory]) -> list[Visit]:
+    """State visits of several executions, in the order of entering."""
+    return sorted((visit for one in histories for visit in visits(one)), key=lambda visit: visit.entered_at)
 
 
 def _ended_with(visit: Visit, history: ExecutionHistory) -> Visit:

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from trainflow.models.run import Stage, job_name
-from trainflow.models.run_record import Job, Pod
+from trainflow.models.run_record import Job
+from trainflow.models.run_record import Pod as PodEntry
+from trainflow.observed.pod import Pod
 from trainflow.record.history import ExecutionHistory, task_output
 from trainflow.record.intervals import Interval
-from trainflow.record.pods import PodView
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages whose job is a gang with a rank 0; the others run one program."""
@@ -45,8 +46,8 @@ def submitted_jobs(history: ExecutionHistory, findings: Iterable[Mapping[str, An
     return jobs
 
 
-def _failed_pod(finding: Mapping[str, Any]) -> Pod:
-    return Pod(
+def _failed_pod(finding: Mapping[str, Any]) -> PodEntry:
+    return PodEntry(
         name=finding["pod"],
         node=finding.get("node"),
         phase="Failed",
@@ -55,9 +56,9 @@ def _failed_pod(finding: Mapping[str, Any]) -> Pod:
     )
 
 
-def jobs_of(run_id: str, pods: Iterable[PodView]) -> dict[str, Job]:
+def jobs_of(run_id: str, pods: Iterable[Pod]) -> dict[str, Job]:
     """The run's jobs by stage, in the order of the stages; pods of all attempts, oldest attempt first."""
-    by_stage: dict[str, list[PodView]] = defaultdict(list)
+    by_stage: dict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         by_stage[pod.stage].append(pod)
     order = [stage.value for stage in Stage]
@@ -65,7 +66,7 @@ def jobs_of(run_id: str, pods: Iterable[PodView]) -> dict[str, Job]:
     return {stage: _job(run_id, stage, by_stage[stage]) for stage in stages}
 
 
-def _job(run_id: str, stage: str, pods: Sequence[PodView]) -> Job:
+def _job(run_id: str, stage: str, pods: Sequence[Pod]) -> Job:
     attempts = max(pod.attempt for pod in pods)
     latest = latest_of_each_index(pod for pod in pods if pod.attempt == attempts)
     is_gang = stage in GANGS
@@ -79,15 +80,15 @@ def _job(run_id: str, stage: str, pods: Sequence[PodView]) -> Job:
     )
 
 
-def latest_of_each_index(pods: Iterable[PodView]) -> list[PodView]:
+def latest_of_each_index(pods: Iterable[Pod]) -> list[Pod]:
     """One pod an index, the youngest: a Job makes a new pod for an index whose pod was lost."""
-    latest: dict[int, PodView] = {}
+    latest: dict[int, Pod] = {}
     for pod in sorted(pods, key=lambda pod: (pod.created_at is not None, pod.created_at or datetime.min)):
         latest[pod.index] = pod
     return [latest[index] for index in sorted(latest)]
 
 
-def _phase(pods: Sequence[PodView]) -> str:
+def _phase(pods: Sequence[Pod]) -> str:
     phases = {pod.phase for pod in pods}
     for phase in ("Failed", "Running", "Pending", "Unknown"):
         if phase in phases:
@@ -95,11 +96,11 @@ def _phase(pods: Sequence[PodView]) -> str:
     return "Succeeded"
 
 
-def _pod(pod: PodView) -> Pod:
+def _pod(pod: Pod) -> PodEntry:
     finished_at = pod.finished_at
     if finished_at is not None and pod.started_at is not None:
         finished_at = max(finished_at, pod.started_at)  # the two times may be of different clocks
-    return Pod(
+    return PodEntry(
         name=pod.name,
         node=pod.node,
         phase=pod.phase,
@@ -110,6 +111,6 @@ def _pod(pod: PodView) -> Pod:
     )
 
 
-def running_intervals(pods: Iterable[PodView], until: datetime) -> list[Interval]:
+def running_intervals(pods: Iterable[Pod], until: datetime) -> list[Interval]:
     """Interval in which each pod's container ran; one that has not finished runs until `until`."""
     return [Interval(pod.started_at, pod.finished_at or until) for pod in pods if pod.started_at is not None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainflow.models.run import Stage
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import Pod
 
 MAX_NODES = 64
 """Most nodes whose utilization is asked for: each value that is read costs (0.01 USD for 1,000)."""
@@ -25,7 +25,7 @@ class Placement:
     """When the last of them ended, or was seen running."""
 
 
-def placement_of(pods: Iterable[PodView], *, now: datetime) -> Placement | None:
+def placement_of(pods: Iterable[Pod], *, now: datetime) -> Placement | None:
     """The placement of a run's training; None if no program of its newest job has begun.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainflow.models.run_record import Pod, RunRecord, StateVisit
-from trainflow.record.build import own_execution
+from trainflow.record.run_states import own_execution
 from trainflow.record.wording import count, duration
 from trainflow.report.charts import Tick
 from trainflow.report.scales import Scale, time_ticks

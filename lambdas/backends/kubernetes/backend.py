@@ -24,13 +24,14 @@ from lambdas.logic.preflight.findings import Finding, Problem
 from trainflow.errors import NodegroupNotFound
 from trainflow.models.image_names import in_private_ecr
 from trainflow.models.instances import nodegroup_name
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.offerings import quota_of
 from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.run_spec import RunSpec
 from trainflow.models.training_nodes import Nodegroup
+from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.record.placement import Placement, placement_of
@@ -61,15 +62,15 @@ class KubernetesBackend:
             return status
         return of_programs(job, status, self._cluster.shared_pods(job))
 
-    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+    def failed_pods(self, job: JobRef) -> list[Pod]:
         """The job's failed pods and those on lost nodes, a few of each, the first to fail first."""
         return self._cluster.failed_pods(job)
 
-    def disrupted_pods(self, job: JobRef) -> list[WorkerPod]:
+    def disrupted_pods(self, job: JobRef) -> list[Pod]:
         """The job's pods that the cluster ends: by a drain, a taint, preemption, or because their node is gone."""
         return self._cluster.disrupted_pods(job)
 
-    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+    def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """Failed pods of any kind of job of the run, five at most."""
         return self._cluster.failed_pods_of_run(run_id)
 

@@ -22,7 +22,8 @@ from lambdas.logic.capacity import (
 from trainflow.models.gang_fit import require_fit
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.run import Run
-from trainflow.models.training_nodes import Claim, Grants, Node, Nodegroup
+from trainflow.models.training_nodes import Claim, Grants, Nodegroup
+from trainflow.observed.node import Node
 
 MAX_TRIES = 5
 """How often a poll reads the grants again that another run has changed; the next poll does so as well."""

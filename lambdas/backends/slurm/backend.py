@@ -16,12 +16,13 @@ from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
 from trainflow.errors import BackendNotInstalled
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.leftovers import Held
 from trainflow.models.log_line import LogLine
 from trainflow.models.preflight import Probed
 from trainflow.models.run import JobRef, Run
 from trainflow.models.slurm import Submission
+from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.record.placement import Placement
 
 
@@ -59,15 +60,15 @@ class SlurmBackend:
         """Status of the job, from one call of constant size and, when the job has ended, one call to S3."""
         return self._cluster.status(job)
 
-    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+    def failed_pods(self, job: JobRef) -> list[Pod]:
         """The job's parts that failed, the first to fail first."""
         return self._cluster.failed_pods(job)
 
-    def disrupted_pods(self, _job: JobRef) -> list[WorkerPod]:
+    def disrupted_pods(self, _job: JobRef) -> list[Pod]:
         """None: Slurm ends a job whose node it loses or takes away, as a whole and at once."""
         return []
 
-    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+    def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """A few failed parts of the run's newest jobs."""
         return self._cluster.failed_pods_of_run(run_id)
 

@@ -19,11 +19,12 @@ from lambdas.backends.slurm.rest import RestController
 from lambdas.backends.slurm.ssm import SCHEME, SsmController
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
 from trainflow.errors import JobConflict, JobNotFound
-from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.leftovers import SLURM_JOB, Held, HeldObject
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef, Stage
 from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_of
+from trainflow.observed.job import NO_RECORD, JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.protocol.slurm_job import JobRecord
 
 MAX_PODS_TO_DIAGNOSE = 10
@@ -98,12 +99,12 @@ class SlurmCluster:
         status = job_status(found, cancelled_by=by)
         return _ended(record) if record is not None and record.reason and status.phase is None else status
 
-    def failed_pods(self, job: JobRef) -> list[WorkerPod]:
+    def failed_pods(self, job: JobRef) -> list[Pod]:
         """The job's parts that failed, the first to fail first."""
         record = self._files.record(job.name)
         return failed_pods(job.name, record) if record else []
 
-    def failed_pods_of_run(self, run_id: str) -> list[WorkerPod]:
+    def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """Failed parts of the run's newest jobs, five at most."""
         return self._files.failed_nodes(run_id)
 

@@ -13,8 +13,8 @@ from typing import Any
 from lambdas.gateways import objects
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.kubernetes_objects import log_lines
-from trainflow.models.job_status import WorkerPod
 from trainflow.models.log_line import LogLine
+from trainflow.observed.pod import Pod
 from trainflow.protocol import slurm_job
 from trainflow.protocol.slurm_job import (
     EPOCH,
@@ -42,9 +42,9 @@ class JobFiles:
         """The record of a job; None before its program has ended, or if the job was killed."""
         return self._record(_key(job, slurm_job.record_name(job)))
 
-    def failed_nodes(self, run_id: str) -> list[WorkerPod]:
+    def failed_nodes(self, run_id: str) -> list[Pod]:
         """A few failed nodes of the run's newest jobs."""
-        failed: list[WorkerPod] = []
+        failed: list[Pod] = []
         for key in self._newest(f"runs/{run_id}/{slurm_job.RECORDS}", limit=MAX_RECORDED_NODES):
             record = self._record(key)
             failed += failed_pods(key.rsplit("/", 1)[-1].removesuffix(".json"), record) if record else []
@@ -96,7 +96,7 @@ class JobFiles:
         return objects.read(self._bucket, key, version_id=None, limit_bytes=limit_bytes)
 
 
-def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> list[WorkerPod]:
+def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> list[Pod]:
     """The nodes of a job whose program failed, the first to fail first.
 
     Args:
@@ -109,13 +109,13 @@ def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> li
     return [_pod(job, node, reason) for node in failed]
 
 
-def _pod(job: str, node: NodeRecord, reason: str | None) -> WorkerPod:
-    return WorkerPod(
+def _pod(job: str, node: NodeRecord, reason: str | None) -> Pod:
+    return Pod(
         name=pod_name(job, node.index),
         node=node.node,
         exit_code=node.exit_code,
-        reason=reason,
-        message=node.message,
+        end_reason=reason,
+        termination_message=node.message,
         finished_at=node.finished_at,
     )
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.models.run_record import RunRecord
+from trainflow.observed.pod import Pod, read_pod
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
-from trainflow.record.pods import PodView, pod_view
 from trainflow.record.published import PeriodStatistics, compare
 from trainflow.record.steps import kept_steps_of
 
@@ -31,8 +31,8 @@ class RecordedRun:
     log: tuple[str, ...]
 
     @property
-    def pods(self) -> list[PodView]:
-        return [pod_view(manifest) for manifest in self.manifests]
+    def pods(self) -> list[Pod]:
+        return [read_pod(manifest) for manifest in self.manifests]
 
     @property
     def lines(self) -> list[StepMetrics]:

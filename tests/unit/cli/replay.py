@@ -8,15 +8,11 @@ from datetime import datetime, timedelta
 
 from recorded_runs import RecordedRun
 
-from trainflow.client.observe.snapshot import RunSnapshot
-from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.record.build import all_visits
-from trainflow.record.cost import node_use
-from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, current_state
-from trainflow.record.pods import PodView
-from trainflow.record.restarts import restarts
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
+from trainflow.record.history import ExecutionHistory
+from trainflow.record.run_states import state_of_history
 
 
 class ReplayedObserver:
@@ -27,7 +23,7 @@ class ReplayedObserver:
         self._polls = polls
         self.num_taken = 0
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         self.num_taken = min(self.num_taken + 1, self._polls)
         start = self._run.history.events[0]["timestamp"]
         return snapshot_at(self._run, start + (self._run.end - start) * self.num_taken / self._polls)
@@ -36,30 +32,16 @@ class ReplayedObserver:
         return self.num_taken >= self._polls - 1
 
 
-def snapshot_at(run: RecordedRun, now: datetime) -> RunSnapshot:
+def snapshot_at(run: RecordedRun, now: datetime) -> RunState:
     """What an observer knew of the run at that time."""
     history, *children = (_until(one, now) for one in (run.history, *run.children))
     known = [history, *(child for child in children if child.events)]
-    visits = tuple(all_visits(known))
-    current = current_state([visit for visit in visits if visit.execution == history.name])
-    steps = tuple(line for line in run.lines if line.logged_at <= now)
     pods = tuple(pod for one in run.pods if (pod := _pod_at(one, now)) is not None)
-    is_running = history.status is RunStatus.RUNNING
-    return RunSnapshot(
-        run_id=run.run_id,
-        status=history.status,
-        observed_at=now,
-        execution=history.name,
-        started_at=history.started_at,
-        ended_at=history.ended_at,
-        states=visits,
-        current_state=current.name if current and is_running else None,
+    return replace(
+        state_of_history(run.run_id, history, known[1:], now=now),
         pods=pods,
-        steps=steps,
+        steps=tuple(line for line in run.lines if line.logged_at <= now),
         total_steps=total_steps(history.input() or {}, 1),
-        restarts=tuple(restarts(history)),
-        cost=node_use(history, history.input()).cost(end=min(now, history.ended_at or now)),
-        error=run_error(history),
         last_lines={pod.name: _last_lines(pod) for pod in pods if pod.phase == "Failed"},
     )
 
@@ -68,7 +50,7 @@ def _until(history: ExecutionHistory, now: datetime) -> ExecutionHistory:
     return replace(history, events=tuple(event for event in history.events if event["timestamp"] <= now))
 
 
-def _pod_at(pod: PodView, now: datetime) -> PodView | None:
+def _pod_at(pod: Pod, now: datetime) -> Pod | None:
     assert pod.created_at and pod.started_at and pod.finished_at
     if now < pod.created_at:
         return None
@@ -79,5 +61,5 @@ def _pod_at(pod: PodView, now: datetime) -> PodView | None:
     return pod
 
 
-def _last_lines(pod: PodView) -> Sequence[str]:
+def _last_lines(pod: Pod) -> Sequence[str]:
     return ("Traceback (most recent call last):", '  File "trainer/pretrain.py"', f"[bold]gone[/bold] {pod.exit_code}")

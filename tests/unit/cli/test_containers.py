@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from lambdas.gateways.kubernetes_objects import pending_reason, troubled_pods, worker_pod
+from lambdas.gateways.kubernetes_objects import pending_reason, troubled_pods
 from trainflow.cli.doctor import gang
 from trainflow.models.backends import KUBERNETES_KINDS
 from trainflow.models.kubernetes_names import BACKEND_LABEL, STAGE_LABEL
-from trainflow.models.training_nodes import Node
-from trainflow.record.containers import is_shared, phase, program_image, workload
-from trainflow.record.pods import pod_view
+from trainflow.observed.containers import is_shared, phase, program_image, workload
+from trainflow.observed.node import read_node
+from trainflow.observed.pod import read_pod
 
 ENDED_AT = "2026-11-21T09:30:09Z"
 RUNNING = {"running": {"startedAt": "2026-11-21T09:30:01Z"}}
 STAGES = ("training", "precompile", "stage", "publish", "preflight")
 NODES = {
-    "n": Node({"metadata": {"name": "n"}, "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    "n": read_node(
+        {"metadata": {"name": "n"}, "spec": {}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    )
 }
 INJECTED = ("agent", "zz-proxy")
 """Names that sort before and after every name of ours."""
@@ -70,11 +72,11 @@ def test_functions_and_page_read_the_programs_container_wherever_another_one_sta
 ) -> None:
     for layout in layouts():
         found = pod(ended(code, message="last words"), other, pod_phase="Failed", **layout)
-        read, shown = worker_pod(found), pod_view(found)
-        assert (read.exit_code, read.message) == (code, "last words"), layout
-        assert (shown.exit_code, shown.container) == (code, found_name(found, layout)), layout
+        read = read_pod(found)
+        assert (read.exit_code, read.termination_message, read.message) == (code, "last words", "last words"), layout
+        assert read.container == found_name(found, layout), layout
         assert gang.container(found)["image"] == "ours"
-        assert program_image(found) == f"process://{shown.container}"
+        assert program_image(found) == f"process://{read.container}"
 
 
 def found_name(found: dict[str, Any], layout: dict[str, Any]) -> str:
@@ -88,20 +90,21 @@ def test_a_program_that_ended_decides_the_phase_of_a_pod_that_another_container_
 ) -> None:
     for layout in layouts():
         found = pod(ended(code), RUNNING, **layout)
-        assert (phase(found), pod_view(found).phase) == (expected, expected)
+        assert (phase(found), read_pod(found).phase) == (expected, expected)
         assert [each.exit_code for each in troubled_pods([found], NODES)] == [code] * (code != 0)
 
 
 def test_a_container_that_ends_early_leaves_the_program_running() -> None:
     for layout in layouts():
         found = pod(RUNNING, ended(3), **layout)
-        assert (phase(found), pod_view(found).exit_code, worker_pod(found).exit_code) == ("Running", None, None)
+        assert (phase(found), read_pod(found).exit_code) == ("Running", None)
 
 
 def test_a_pod_that_an_injected_container_failed_names_it_and_says_that_the_program_succeeded() -> None:
-    read = worker_pod(pod(ended(0), ended(7), pod_phase="Failed"))
+    read = read_pod(pod(ended(0), ended(7), pod_phase="Failed"))
     assert read.exit_code == 0
     assert read.message is not None
+    assert read.message == read.termination_message
     assert "'agent'" in read.message
     assert "7" in read.message
 
@@ -111,7 +114,7 @@ def test_a_sidecar_that_kubernetes_ended_after_the_program_is_not_what_failed() 
     mesh = status("mesh", ended(143))
     found = pod(ended(1), ended(0), pod_phase="Failed", initContainerStatuses=[mesh])
     found["spec"]["initContainers"] = [{"name": "mesh", "restartPolicy": "Always"}]
-    assert (worker_pod(found).exit_code, pod_view(found).exit_code) == (1, 1)
+    assert read_pod(found).exit_code == 1
     assert workload(found).container == "training"
 
 
@@ -119,20 +122,29 @@ def test_an_init_container_that_failed_keeps_the_program_from_starting_and_is_na
     waiting = {"waiting": {"reason": "PodInitializing"}}
     found = pod(waiting, waiting, pod_phase="Failed", initContainerStatuses=[status("helpers", ended(5))])
     found["spec"]["initContainers"] = [{"name": "helpers"}]
-    assert (worker_pod(found).exit_code, pod_view(found).container) == (5, "helpers")
+    assert (read_pod(found).exit_code, read_pod(found).container) == (5, "helpers")
 
 
 def test_a_container_between_two_runs_has_the_exit_code_of_its_last() -> None:
     found = pod({"waiting": {"reason": "CrashLoopBackOff"}}, RUNNING)
     ours = next(one for one in found["status"]["containerStatuses"] if one["name"] == "training")
     ours["lastState"] = ended(1)
-    assert (worker_pod(found).exit_code, pod_view(found).exit_code) == (1, 1)
+    assert read_pod(found).exit_code == 1
 
 
 def test_a_pod_that_a_taint_evicts_has_one_reason_for_functions_and_page() -> None:
     evicted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
     found = pod(ended(137), ended(0), pod_phase="Failed", conditions=[evicted])
-    assert (worker_pod(found).reason, pod_view(found).reason) == ("DeletionByTaintManager",) * 2
+    read = read_pod(found)
+    assert (read.end_reason, read.reason) == ("DeletionByTaintManager",) * 2
+
+
+def test_a_pod_that_waits_on_a_lost_node_is_judged_by_its_node_and_not_by_its_wait() -> None:
+    found = pod({"waiting": {"reason": "ContainerCreating"}}, RUNNING, pod_phase="Pending")
+    found["spec"]["nodeName"] = "gone"
+    (read,) = troubled_pods([found], NODES)
+    assert (read.end_reason, read.waiting_reason) == ("NodeLost", "ContainerCreating")
+    assert read_pod(found).reason == "ContainerCreating"
 
 
 def test_the_image_of_an_injected_container_is_not_reported_as_the_programs() -> None:

@@ -19,6 +19,7 @@ from trainflow.cli.doctor.cluster import DoctorError, ProbeFailed
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Evidence, Finding, Outcome, findings
 from trainflow.cli.doctor.probe import probe_pod
+from trainflow.observed.node import Node, read_node
 
 EFA, NEURON = "vpc.amazonaws.com/efa", "aws.amazon.com/neuron"
 INSIDE = {
@@ -68,9 +69,10 @@ def pod(index: int = 0, *, phase: str = "Running", attempt: int = 1, stage: str 
     }
 
 
-def node(**allocatable: str) -> dict[str, Any]:
+def node(**allocatable: str) -> Node:
     ready = {"type": "Ready", "status": "True"}
-    return {"status": {"conditions": [ready], "allocatable": {NEURON: "16", EFA: "8", **allocatable}}}
+    status = {"conditions": [ready], "allocatable": {NEURON: "16", EFA: "8", **allocatable}}
+    return read_node({"metadata": {"name": "node"}, "status": status})
 
 
 HEALTHY = Evidence(

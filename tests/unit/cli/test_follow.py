@@ -16,10 +16,10 @@ from trainflow.cli.follow import follow, summarize
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import at_time, screen
 from trainflow.cli.follow.staging import staging_line
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.errors import WorkerFailed
 from trainflow.models.run_record import Cost, Restart, RunStatus
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.run_state import RunState
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.wording import clock
@@ -33,13 +33,13 @@ def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
-def drawn(snapshot: RunSnapshot, *, width: int = 100, height: int = 40) -> str:
+def drawn(snapshot: RunState, *, width: int = 100, height: int = 40) -> str:
     console = Console(file=io.StringIO(), force_terminal=True, width=width, height=height, color_system=None)
     console.print(screen(snapshot, max_height=height, max_width=width))
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def after(run: RecordedRun, seconds: float) -> RunSnapshot:
+def after(run: RecordedRun, seconds: float) -> RunState:
     return snapshot_at(run, run.history.events[0]["timestamp"] + timedelta(seconds=seconds))
 
 
@@ -108,7 +108,7 @@ TORCHRUNS_REPORT = [
 ]
 
 
-def with_failed_pod(snapshot: RunSnapshot, **changes: Any) -> RunSnapshot:
+def with_failed_pod(snapshot: RunState, **changes: Any) -> RunState:
     """The run when its first training pod has failed and the other one, too."""
     pods = [pod for pod in snapshot.pods if pod.stage == "training"]
     return replace(snapshot, pods=tuple(replace(pod, phase="Failed", **changes) for pod in pods))
@@ -154,7 +154,7 @@ def test_the_last_step_of_a_job_that_failed_is_printed_when_its_pods_have_ended_
 def test_nothing_is_printed_before_the_start_of_the_run_is_known() -> None:
     run, view = recorded("succeeded"), PlainView()
     known = after(run, 75)
-    unknown = replace(known, started_at=None, states=(), current_state=None)
+    unknown = replace(known, started_at=None, states=(), state=None)
 
     assert list(view.new_lines(unknown)) == []
     lines = [*view.new_lines(known), *view.held_lines()]
@@ -181,7 +181,7 @@ def test_following_ends_even_if_the_observer_never_sees_the_end() -> None:
     frozen = after(recorded("succeeded"), 30)
 
     class Frozen:
-        def snapshot(self) -> RunSnapshot:
+        def snapshot(self) -> RunState:
             return frozen
 
     follow(Frozen(), Console(file=io.StringIO()), lambda: True, pause=lambda: None)
@@ -198,7 +198,7 @@ def test_the_picture_shows_states_pods_and_progress() -> None:
     assert " left" in picture
 
 
-def with_restart(seconds: float) -> RunSnapshot:
+def with_restart(seconds: float) -> RunState:
     now = after(recorded("succeeded"), seconds)
     restart = Restart(
         stage="training", attempt=1, at=now.observed_at, error="WorkerFailed", message="it failed", last_step=41
@@ -281,7 +281,7 @@ def test_the_picture_fits_a_small_terminal() -> None:
         assert max(len(line) for line in picture.splitlines()) <= 80
 
 
-def with_log(num_lines: int, *further: str) -> RunSnapshot:
+def with_log(num_lines: int, *further: str) -> RunState:
     lines = (*(f"line {number}" for number in range(num_lines)), *further)
     return replace(after(recorded("succeeded"), 75), log_tail=("demo-3f2a9c1b4d5e-training-1-0-x2b7k", lines))
 

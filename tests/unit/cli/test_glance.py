@@ -11,10 +11,10 @@ from test_observe_executions import FakeStepFunctions
 
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.errors import ClusterUnavailable
 from trainflow.models.run import LogPosition, MetricsCursor
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.run_state import RunState
 from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line
 from trainflow.record.results import lost_files_warning
 from trainflow.record.steps import KeptSteps
@@ -40,7 +40,7 @@ def cluster(run: RecordedRun) -> FakeCluster:
     return cluster
 
 
-def seen(run: RecordedRun, cluster: FakeCluster, kept: KeptSteps | None = None) -> RunSnapshot:
+def seen(run: RecordedRun, cluster: FakeCluster, kept: KeptSteps | None = None) -> RunState:
     stepfunctions = FakeStepFunctions(run)
     stepfunctions.visible = dict.fromkeys(stepfunctions.visible, 20)
     executions = ExecutionTree(stepfunctions, run.history.arn)  # type: ignore[arg-type]

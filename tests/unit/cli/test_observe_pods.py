@@ -8,7 +8,7 @@ from polling import eventually
 
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.errors import ClusterUnavailable
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import Pod
 
 
 class Watched:
@@ -16,7 +16,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.cluster = FakeCluster()
-        self.reported: list[PodView] = []
+        self.reported: list[Pod] = []
         self.watcher = PodWatcher(self.cluster, "run-1", self.reported.append)
 
     def phases(self) -> dict[str, str]:

@@ -17,8 +17,9 @@ from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.slurm import SlurmJobs
 from trainflow.client.refusals import OR_OF_OBJECTS
 from trainflow.errors import TrainflowError
+from trainflow.observed.pod import Pod, read_pod
+from trainflow.protocol.result import read_result
 from trainflow.protocol.slurm_job import MAX_RECORD_BYTES
-from trainflow.record.pods import PodView, pod_view
 
 BUCKET, RUN, JOB = "artifacts", "demo-0123456789ab", "demo-0123456789ab-training-1"
 SECOND = 1_000_000
@@ -58,8 +59,8 @@ def write_record(s3: Any, *nodes: dict[str, Any], exit_code: int, others: Sequen
     s3.put_object(Bucket=BUCKET, Key=f"runs/{RUN}/jobs/{JOB}.json", Body=json.dumps(record))
 
 
-def views(jobs: SlurmJobs) -> list[PodView]:
-    return [pod_view(pod) for pod in jobs.list_pods("")["items"]]
+def views(jobs: SlurmJobs) -> list[Pod]:
+    return [read_pod(pod) for pod in jobs.list_pods("")["items"]]
 
 
 def test_a_run_whose_jobs_have_said_nothing_has_no_pods(jobs: SlurmJobs) -> None:
@@ -91,7 +92,7 @@ def test_a_job_that_has_ended_shows_its_first_node_and_those_that_failed(s3: Any
         (0, "n0", "Failed", 9),
         (3, "n3", "Failed", 9),
     ]
-    assert pods[0].result == {"steps": 5}
+    assert read_result(pods[0].termination_message) == {"result": {"steps": 5}}
     assert pods[1].message == "no memory"
 
 
@@ -138,12 +139,12 @@ def test_no_node_finishes_before_it_starts(s3: Any, jobs: SlurmJobs) -> None:
 
 def test_a_watch_yields_the_changes_since_the_list(s3: Any, jobs: SlurmJobs, monkeypatch: Any) -> None:
     monkeypatch.setattr("trainflow.client.observe.slurm.POLL_SECONDS", 0.01)
-    seen: list[PodView] = []
+    seen: list[Pod] = []
     jobs.list_pods("")
     write_segment(s3, 2, "hello")
     stream = jobs.watch_pods("", "0")
     for line in stream:
-        seen.append(pod_view(json.loads(line)["object"]))
+        seen.append(read_pod(json.loads(line)["object"]))
         if seen[-1].finished:
             stream.close()
         else:

@@ -145,7 +145,7 @@ def test_a_run_is_followed_without_access_to_the_cluster(
             time.sleep(0.01)
     assert trouble == "You may not use `eks:DescribeCluster`."
     details = runs.details(run_id)
-    assert (details.run_id, details.pods) == (run_id, [])
+    assert (details.run_id, details.pods) == (run_id, ())
     with pytest.raises(PlaceRefused, match="eks:DescribeCluster"):
         list(runs.log(run_id, LogRequest()))
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from recorded_runs import recorded
 
-from trainflow.client.details import details_of_record
 from trainflow.client.files import read_record, write_record
 from trainflow.models.run import MetricsCursor
 from trainflow.models.run_record import Compilation, MetricsPublished, RunError, RunStatus, Training
 from trainflow.record.build import overhead_by_state
 from trainflow.record.history import ExecutionHistory
+from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import kept_steps_of
 
 
@@ -57,7 +57,7 @@ def test_lines_that_could_not_be_read_are_in_the_record_its_warnings_and_the_sta
     record = run.record(kept=unread)
     assert record.metrics_published is not None
     assert record.metrics_published.unparsable_lines == 2
-    (warning,) = details_of_record(record).warnings
+    (warning,) = state_of_record(record).warnings
     assert warning.startswith("2 lines of rank 0's log look like a step's and cannot be read")
 
 

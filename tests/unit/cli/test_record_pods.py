@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from recorded_runs import recorded
 
+from trainflow.observed.pod import deleted_pod, read_pod
+from trainflow.protocol.result import read_result
 from trainflow.record.jobs import jobs_of
-from trainflow.record.pods import deleted_view, pod_view
 
 NOW = datetime(2026, 11, 21, 10, 0, 0, tzinfo=UTC)
 
@@ -40,7 +41,7 @@ RUNNING = {"startedAt": "2026-11-21T09:30:00Z"}
 def test_the_workloads_container_counts_not_an_injected_one() -> None:
     ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 0, "reason": "Completed"}
 
-    pod = pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
+    pod = read_pod(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
 
     assert (pod.phase, pod.exit_code, pod.container, pod.reason) == ("Succeeded", 0, "main", None)
     assert pod.finished_at == datetime(2026, 11, 21, 9, 31, tzinfo=UTC)
@@ -50,7 +51,7 @@ def test_a_failed_pods_own_error_is_its_message() -> None:
     said = '{"error": "DatasetInvalid", "message": "shard 3 has no key input_ids."}'
     ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 2, "message": said}
 
-    pod = pod_view(manifest(phase="Failed", containerStatuses=container(terminated=ended)))
+    pod = read_pod(manifest(phase="Failed", containerStatuses=container(terminated=ended)))
 
     assert pod.message == "DatasetInvalid: shard 3 has no key input_ids."
 
@@ -61,20 +62,20 @@ def test_an_init_container_that_failed_is_the_pods_container_and_explains_it() -
     statuses = container(waiting={"reason": "PodInitializing"})
     inits = [{"name": "helpers", "state": {"terminated": ended}}]
 
-    pod = pod_view(manifest(phase="Failed", containerStatuses=statuses, initContainerStatuses=inits))
+    pod = read_pod(manifest(phase="Failed", containerStatuses=statuses, initContainerStatuses=inits))
 
     assert (pod.container, pod.exit_code, pod.has_log) == ("helpers", 1, True)
     assert pod.message == "StorageFailed: --into /trainflow cannot be written."
 
 
 def test_a_pod_that_the_cluster_ended_says_why() -> None:
-    pod = pod_view(manifest(phase="Failed", reason="Evicted", message="The node was low on memory."))
+    pod = read_pod(manifest(phase="Failed", reason="Evicted", message="The node was low on memory."))
 
     assert (pod.reason, pod.message) == ("Evicted", "The node was low on memory.")
 
 
 def test_a_waiting_pod_says_what_it_waits_for() -> None:
-    pod = pod_view(manifest(phase="Pending", containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
+    pod = read_pod(manifest(phase="Pending", containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
 
     assert (pod.reason, pod.has_log, pod.finished) == ("ImagePullBackOff", False, False)
 
@@ -82,20 +83,22 @@ def test_a_waiting_pod_says_what_it_waits_for() -> None:
 def test_the_programs_result_is_kept() -> None:
     ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 0, "message": '{"result": {"steps": 9}}'}
 
-    assert pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended))).result == {"steps": 9}
+    pod = read_pod(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
+
+    assert read_result(pod.termination_message) == {"result": {"steps": 9}}
 
 
 def test_a_pod_deleted_while_it_ran_is_closed_at_that_moment() -> None:
-    pod = deleted_view(pod_view(manifest(phase="Running", containerStatuses=container(running=RUNNING))), NOW)
+    pod = deleted_pod(read_pod(manifest(phase="Running", containerStatuses=container(running=RUNNING))), NOW)
 
     assert (pod.phase, pod.finished_at, pod.message) == ("Unknown", NOW, "deleted while it ran")
 
 
 def test_a_finished_pod_stays_as_it_was_when_it_is_deleted() -> None:
     ended = {**RUNNING, "finishedAt": "2026-11-21T09:31:00Z", "exitCode": 0}
-    pod = pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
+    pod = read_pod(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))
 
-    gone = deleted_view(pod, NOW)
+    gone = deleted_pod(pod, NOW)
 
     assert (gone.phase, gone.finished_at, gone.message, gone.deleted) == ("Succeeded", pod.finished_at, None, True)
 
@@ -119,8 +122,8 @@ def test_one_failed_pod_fails_the_job() -> None:
 
 def test_the_latest_attempt_gives_a_job_its_name_and_phase_but_all_pods_are_listed() -> None:
     pods = [
-        pod_view(manifest(attempt=1, phase="Failed")),
-        pod_view(manifest(attempt=2, phase="Running", containerStatuses=container(running=RUNNING))),
+        read_pod(manifest(attempt=1, phase="Failed")),
+        read_pod(manifest(attempt=2, phase="Running", containerStatuses=container(running=RUNNING))),
     ]
 
     job = jobs_of("run", pods)["training"]
@@ -145,13 +148,13 @@ def test_the_latest_attempt_gives_a_job_its_name_and_phase_but_all_pods_are_list
 def test_a_pods_place_in_its_gang_is_read_from_whatever_its_controller_writes(
     labels: dict[str, str], index: int
 ) -> None:
-    pod = pod_view({"metadata": {"name": "x", "uid": "1", "labels": labels}})
+    pod = read_pod({"metadata": {"name": "x", "uid": "1", "labels": labels}})
     assert (pod.index, pod.elastic) == (index, "trainflow/elastic" in labels)
 
 
 def test_no_pod_of_the_record_finishes_before_it_starts() -> None:
     ended = {**RUNNING, "finishedAt": "2026-11-21T09:29:58Z", "exitCode": 0}
-    (pod,) = jobs_of("run", [pod_view(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))])[
+    (pod,) = jobs_of("run", [read_pod(manifest(phase="Succeeded", containerStatuses=container(terminated=ended)))])[
         "training"
     ].pods
     assert pod.started_at == pod.finished_at == datetime(2026, 11, 21, 9, 30, tzinfo=UTC)

@@ -468,8 +468,8 @@ def test_states_that_cost_next_to_nothing_are_added_up() -> None:
     record = full_record()
     assert record.cost is not None
     (large,) = record.cost.states
-    small = [large.model_copy(update={"state": name, "node_hours": 0.001, "usd": 0.0215}) for name in ("A", "B")]
-    cost = record.cost.model_copy(update={"states": [large, *small]})
+    small = [replace(large, state=name, node_hours=0.001, usd=0.0215) for name in ("A", "B")]
+    cost = replace(record.cost, states=[large, *small])
     text = "".join(page_of(record.model_copy(update={"cost": cost})).text)
     assert "2 other states" in text
     assert "0.04 USD" in text
@@ -478,8 +478,8 @@ def test_states_that_cost_next_to_nothing_are_added_up() -> None:
 def test_a_cost_without_a_price_is_no_number() -> None:
     record = full_record()
     assert record.cost is not None
-    states = [state.model_copy(update={"usd": None}) for state in record.cost.states]
-    cost = record.cost.model_copy(update={"usd": None, "prices": [], "states": states})
+    states = [replace(state, usd=None) for state in record.cost.states]
+    cost = replace(record.cost, usd=None, prices=[], states=states)
     assert "No price of these nodes in us-west-2 is known." in "".join(
         page_of(record.model_copy(update={"cost": cost})).text
     )

@@ -7,11 +7,18 @@ from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from trainflow.cli.operate.top import rows_of, text_of
-from trainflow.client.details import RunDetails
 from trainflow.client.place import PlaceRefused, RunReader, RunSummary
+from trainflow.models.run_cost import Cost
 from trainflow.models.run_status import RunStatus
+from trainflow.observed.run_state import RunState
+from trainflow.protocol.metrics_line import StepMetrics
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
+
+
+def step(number: int, *, loss: float = 2.0, seconds_ago: float = 0.0) -> StepMetrics:
+    at = NOW - timedelta(seconds=seconds_ago)
+    return StepMetrics(logged_at=at, epoch=0, step=number, loss=loss, learning_rate=None, throughput=6450.0)
 
 
 class Reader:
@@ -25,22 +32,20 @@ class Reader:
             for run_id, status in statuses.items()
         ]
 
-    def details(self, run_id: str) -> RunDetails:
+    def details(self, run_id: str) -> RunState:
         if run_id == "hidden":
             raise PlaceRefused("These credentials may not call states:GetExecutionHistory.")
         if run_id == "ends":
-            return RunDetails(run_id=run_id, status=RunStatus.SUCCEEDED, started_at=NOW)
-        return RunDetails(
+            return RunState(run_id=run_id, status=RunStatus.SUCCEEDED, observed_at=NOW, started_at=NOW)
+        return RunState(
             run_id=run_id,
             status=RunStatus.RUNNING,
+            observed_at=NOW,
             started_at=NOW - timedelta(minutes=90),
             state="WatchTraining",
-            step=1500,
+            steps=(step(1500 - 26625 // 121, seconds_ago=60), step(1500, loss=math.nan)),
             total_steps=28125,
-            loss=math.nan,
-            throughput=6450.0,
-            seconds_left=7260,
-            cost_usd=64.5,
+            cost=Cost(usd=64.5, node_hours=3.0, region="us-west-2"),
         )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -13,17 +14,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainflow.cli.operate.shown import details_text, list_text, table
-from trainflow.client.details import PodDetails, RunDetails, details_of_document, details_of_record
 from trainflow.client.place import RunSummary
 from trainflow.client.pod_logs import parse_since
-from trainflow.models.run_record import RunError, RunRecord, RunStatus, Training
+from trainflow.models import run_record
+from trainflow.models.run_record import Cost, RunError, RunRecord, RunStatus, Training
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState, recorded_state
+from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.record.run_states import state_of_record
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
+def step(number: int, **figures: Any) -> StepMetrics:
+    unknown = {"epoch": None, "loss": None, "learning_rate": None, "throughput": None}
+    return StepMetrics(**{"logged_at": NOW, "step": number, **unknown, **figures})
+
+
 def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
-    run = RunDetails(
-        run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, loss=math.nan, metrics={"a": math.inf}
+    run = RunState(
+        run_id="a",
+        status=RunStatus.RUNNING,
+        observed_at=NOW,
+        started_at=NOW,
+        steps=(step(3, loss=math.nan, metrics={"a": math.inf}),),
     )
     document = json.loads(json.dumps(run.as_json(), allow_nan=False))
     assert document == {
@@ -60,8 +74,8 @@ def test_an_ended_run_says_that_its_loss_is_no_number_as_a_running_one_does(last
     stored = record.model_dump_json()
     assert json.loads(stored)["training"]["last_loss"] == word
     assert repr(RunRecord.model_validate_json(stored).training) == repr(record.training)
-    shown = details_of_document(json.loads(stored)).as_json()
-    assert (shown["loss"], details_of_record(record).as_json()["loss"]) == (word, word)
+    shown = recorded_state(json.loads(stored)).as_json()
+    assert (shown["loss"], state_of_record(record).as_json()["loss"]) == (word, word)
 
 
 def test_the_schema_of_records_takes_a_loss_that_is_no_number() -> None:
@@ -74,19 +88,18 @@ def test_the_schema_of_records_takes_a_loss_that_is_no_number() -> None:
 
 
 def test_a_run_is_shown_by_what_is_known_of_it() -> None:
-    run = RunDetails(
+    run = RunState(
         run_id="a",
         status=RunStatus.FAILED,
+        observed_at=NOW,
         started_at=NOW - timedelta(hours=3),
         ended_at=NOW,
-        step=10,
+        steps=(step(10, loss=2.5, throughput=1234.5),),
         total_steps=20,
-        loss=2.5,
-        throughput=1234.5,
-        cost_usd=12.3,
-        pods=[PodDetails(name="a-0", stage="training", phase="Failed", node="n", reason="OOMKilled", exit_code=137)],
+        cost=Cost(usd=12.3, node_hours=3.0, region="us-west-2"),
+        pods=(Pod(name="a-0", stage="training", phase="Failed", node="n", end_reason="OOMKilled", exit_code=137),),
         error=RunError(name="TrainingFailed", message="Rank 0 ended.", what_to_do="Read its log."),
-        warnings=["No line was understood."],
+        warnings=("No line was understood.",),
     )
     assert details_text(run, NOW).splitlines() == [
         "run       a",
@@ -105,14 +118,20 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
 
 
 def test_a_speed_has_the_unit_of_the_program() -> None:
-    run = RunDetails(
-        run_id="a", status=RunStatus.RUNNING, started_at=NOW, step=3, metrics={"images_per_second": 812.25}
+    run = RunState(
+        run_id="a",
+        status=RunStatus.RUNNING,
+        observed_at=NOW,
+        started_at=NOW,
+        steps=(step(3, metrics={"images_per_second": 812.25}),),
     )
     assert "step      3, 812.2 images/s" in details_text(run, NOW).splitlines()
 
 
 def test_a_run_that_has_printed_no_step_yet_says_so() -> None:
-    run = RunDetails(run_id="a", status=RunStatus.RUNNING, started_at=NOW, state="WatchTraining", total_steps=20)
+    run = RunState(
+        run_id="a", status=RunStatus.RUNNING, observed_at=NOW, started_at=NOW, state="WatchTraining", total_steps=20
+    )
     assert "step      none yet" in details_text(run, NOW).splitlines()
 
 
@@ -120,9 +139,26 @@ def test_a_run_that_has_ended_without_a_step_says_so() -> None:
     record = RunRecord(
         run_id="a", status=RunStatus.FAILED, spec={}, started_at=NOW, ended_at=NOW, training=Training(steps=0)
     )
-    run = details_of_record(record)
+    run = state_of_record(record)
     assert run.as_json()["step"] is None
     assert "step      none" in details_text(run, NOW).splitlines()
+
+
+def test_a_record_does_not_contain_the_attempt_of_a_pod() -> None:
+    failed = run_record.Pod(name="a-training-1-0", node="n", phase="Failed", exit_code=1, message="no room")
+    job = run_record.Job(name="a-training-2", attempts=2, phase="Failed", pods=[failed], rank0=failed.name)
+    record = RunRecord(run_id="a", status=RunStatus.FAILED, spec={}, started_at=NOW, jobs={"training": job})
+    (pod,) = state_of_record(record).as_json()["pods"]
+    assert pod == {
+        "name": "a-training-1-0",
+        "stage": "training",
+        "phase": "Failed",
+        "node": "n",
+        "attempt": None,
+        "reason": None,
+        "exit_code": 1,
+        "message": "no room",
+    }
 
 
 def test_the_list_is_a_table() -> None:

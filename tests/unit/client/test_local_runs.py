@@ -16,16 +16,17 @@ import pytest
 from recorded_runs import recorded
 
 from tests.fakes.runs import SPEC
-from trainflow.client.details import details_of_record
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.log_index import add_log
 from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.place import LogNotFound, LogRequest, RunNotFound, RunSummary
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
-from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
+from trainflow.models.run_record import Job, MetricsPublished, RunRecord, RunStatus, Training
+from trainflow.models.run_record import Pod as PodEntry
+from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.record.pods import PodView
+from trainflow.record.run_states import state_of_record
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)
@@ -52,8 +53,10 @@ def local(tmp_path: Path) -> LocalRuns:
 
 
 def leave_run(out: Path, run_id: str, *, status: RunStatus = RunStatus.SUCCEEDED) -> RunRecord:
-    pods = [Pod(name=f"{run_id}-training-2-workers-{rank}", phase="Succeeded", node=f"node-{rank}") for rank in (0, 1)]
-    lost = Pod(name=f"{run_id}-training-1-workers-0", phase="Failed", exit_code=1)
+    pods = [
+        PodEntry(name=f"{run_id}-training-2-workers-{rank}", phase="Succeeded", node=f"node-{rank}") for rank in (0, 1)
+    ]
+    lost = PodEntry(name=f"{run_id}-training-1-workers-0", phase="Failed", exit_code=1)
     record = RunRecord(
         run_id=run_id,
         status=status,
@@ -94,7 +97,7 @@ def test_an_ended_run_is_described_as_its_record_says(local: LocalRuns, tmp_path
     record = recorded(name).record()
     write_record(record, tmp_path / "out" / record.run_id / "run.json")
     found = local.details(record.run_id)
-    assert found == details_of_record(record)
+    assert found == state_of_record(record)
     assert (found.run_id, found.status, found.error) == (record.run_id, record.status, record.error)
     assert (found.started_at, found.ended_at) == (record.started_at, record.ended_at)
     assert [pod.name for pod in found.pods] == [pod.name for job in record.jobs.values() for pod in job.pods]
@@ -106,7 +109,7 @@ def test_the_record_of_a_later_version_is_described_by_what_this_one_knows(local
     record = leave_run(tmp_path / "out", "a-1")
     path = tmp_path / "out" / "a-1" / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "further": {}}))
-    assert local.details("a-1") == details_of_record(record)
+    assert local.details("a-1") == state_of_record(record)
 
 
 def test_a_damaged_record_is_described_as_none(local: LocalRuns, tmp_path: Path) -> None:
@@ -210,7 +213,7 @@ def test_the_log_of_a_rank_is_found_without_a_record(
     logs = tmp_path / "out" / "a-1" / "logs"
     logs.mkdir(parents=True)
     for stage, attempt, index in begun:
-        pod = PodView(name=f"a-1-{stage}-{attempt}-{index}-x7", uid="u", stage=stage, attempt=attempt, index=index)
+        pod = Pod(name=f"a-1-{stage}-{attempt}-{index}-x7", uid="u", stage=stage, attempt=attempt, index=index)
         add_log(logs, pod)
         (logs / f"{pod.name}.log").write_text(f"{stage}-{attempt}-{index}\n")
     with (logs / "pods.jsonl").open("a") as index_file:

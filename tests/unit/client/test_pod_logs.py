@@ -11,16 +11,16 @@ import yaml
 from local.twin import REPOSITORY
 from trainflow.client.place import LogRequest
 from trainflow.client.pod_logs import chosen, chosen_pod, followed_lines
-from trainflow.record.pods import PodView, pod_view
+from trainflow.observed.pod import Pod, read_pod
 
 PYTORCHJOB = REPOSITORY / "tests" / "assets" / "manifests" / "digits-pytorchjob-training.yaml"
 
 
-def pods_of_pytorchjob() -> list[PodView]:
+def pods_of_pytorchjob() -> list[Pod]:
     """The pods that the training operator makes of a job: it counts the master and the workers from 0 each."""
     (job,) = [one for one in yaml.safe_load_all(PYTORCHJOB.read_text()) if one["kind"] == "PyTorchJob"]
     return [
-        pod_view(_pod(job, kind, index))
+        read_pod(_pod(job, kind, index))
         for kind, replicas in sorted(job["spec"]["pytorchReplicaSpecs"].items(), reverse=True)  # the workers first
         for index in range(replicas["replicas"])
     ]

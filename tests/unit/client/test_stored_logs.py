@@ -17,7 +17,7 @@ from tests.fakes.runs import spec_with
 from trainflow.client import stored_logs
 from trainflow.client.place import LogNotFound, LogRequest, PlaceRefused
 from trainflow.client.runs import DeployedRuns
-from trainflow.client.stored_logs import StoredLogs, StoredPod
+from trainflow.client.stored_logs import PodFilter, StoredLogs
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.deployment_address import DeploymentAddress, container_log
@@ -64,13 +64,13 @@ def test_the_lines_of_one_pod_are_found_in_their_order_and_no_others(logs: Any) 
     put(logs, "bert-training-1-0-bbbbb", "one", '{"two": 2}', second=2)
     put(logs, "bert-training-1-0-ccccc", "after an eviction", second=3)
     put(logs, "bert-training-1-0-1-ddddd", "another job's")
-    found = StoredLogs(logs, GROUP).lines(StoredPod(name="bert-training-1-0"), since=BEGAN, until=None)
+    found = StoredLogs(logs, GROUP).lines(PodFilter(name="bert-training-1-0"), since=BEGAN, until=None)
     assert list(found) == ["one", '{"two": 2}', "after an eviction"]
     later = StoredLogs(logs, GROUP).lines(
-        StoredPod(name="bert-training-1-0"), since=BEGAN + timedelta(seconds=2.5), until=None
+        PodFilter(name="bert-training-1-0"), since=BEGAN + timedelta(seconds=2.5), until=None
     )
     assert list(later) == ["after an eviction"]
-    whole = StoredPod(name="bert-training-1-0-bbbbb", is_whole=True)
+    whole = PodFilter(name="bert-training-1-0-bbbbb", is_whole=True)
     assert list(StoredLogs(logs, GROUP).lines(whole, since=BEGAN, until=BEGAN + timedelta(seconds=9))) == [
         "one",
         '{"two": 2}',
@@ -78,7 +78,7 @@ def test_the_lines_of_one_pod_are_found_in_their_order_and_no_others(logs: Any) 
 
 
 def test_a_followed_log_goes_on_with_lines_that_come_late_and_repeats_none(logs: Any) -> None:
-    pod = StoredPod(name="bert-training-1-0")
+    pod = PodFilter(name="bert-training-1-0")
     arriving = [("third", 3.0), ("second", 2.0), (None, 0.0)]
 
     def has_ended() -> bool:
@@ -104,20 +104,20 @@ def test_the_service_is_asked_for_the_pods_lines_alone_and_an_empty_page_is_not_
         answers.add_response("filter_log_events", {"events": [], "nextToken": "more"}, asked)
         event = {"eventId": "1", "timestamp": 1, "message": message, "logStreamName": "s", "ingestionTime": 1}
         answers.add_response("filter_log_events", {"events": [event]}, {**asked, "nextToken": ANY})
-        found = StoredLogs(client, GROUP).lines(StoredPod(name="bert-training-1-0"), since=BEGAN, until=None)
+        found = StoredLogs(client, GROUP).lines(PodFilter(name="bert-training-1-0"), since=BEGAN, until=None)
         assert list(found) == ["one"]
 
 
 def test_what_is_missing_is_said_before_the_first_line(logs: Any) -> None:
     with pytest.raises(LogNotFound, match=f"CloudWatch Logs has no line of a pod x-0 in {GROUP}"):
-        StoredLogs(logs, GROUP).lines(StoredPod(name="x-0"), since=BEGAN, until=None)
+        StoredLogs(logs, GROUP).lines(PodFilter(name="x-0"), since=BEGAN, until=None)
     with pytest.raises(LogNotFound, match=r"There is no log group nothing: the deployment sends no logs of pods to Cl"):
-        StoredLogs(logs, "nothing").lines(StoredPod(name="x-0"), since=BEGAN, until=None)
+        StoredLogs(logs, "nothing").lines(PodFilter(name="x-0"), since=BEGAN, until=None)
     client = boto3.client("logs", region_name="us-west-2", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(client) as answers:
         answers.add_client_error("filter_log_events", "AccessDeniedException", "User x is not authorized", 400)
         with pytest.raises(PlaceRefused, match="These credentials may not call logs:FilterLogEvents: User x is not au"):
-            StoredLogs(client, GROUP).lines(StoredPod(name="x-0"), since=BEGAN, until=None)
+            StoredLogs(client, GROUP).lines(PodFilter(name="x-0"), since=BEGAN, until=None)
 
 
 @pytest.mark.parametrize(

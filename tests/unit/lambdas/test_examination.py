@@ -14,7 +14,7 @@ from tests.fakes.runs import run_of, spec_with
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
-from trainflow.models.training_nodes import Node
+from trainflow.observed.node import read_node
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -109,7 +109,7 @@ def test_only_nodes_that_have_been_ready_for_a_while_tell_of_their_plugins(api: 
 )
 def test_huge_pages_are_read_however_the_kubelet_writes_them(amount: str, mebibytes: int) -> None:
     status = {"allocatable": {"hugepages-2Mi": amount}}
-    assert Node({"metadata": {"name": "n"}, "status": status}).huge_pages_mib == mebibytes
+    assert read_node({"metadata": {"name": "n"}, "status": status}).huge_pages_mib == mebibytes
 
 
 def test_a_cluster_that_serves_no_daemon_sets_is_no_cluster_without_plugins(api: FakeKubernetesApi) -> None:

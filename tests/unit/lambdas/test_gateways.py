@@ -8,11 +8,12 @@ import pytest
 
 from lambdas.gateways import executions, objects
 from lambdas.gateways.eks import Nodegroups
-from lambdas.gateways.kubernetes_objects import pending_reason, worker_pod
+from lambdas.gateways.kubernetes_objects import pending_reason
 from lambdas.gateways.notifications.topic import Topic
 from tests.unit.lambdas.conftest import CLUSTER, DATA_BUCKET, Aws
 from trainflow.errors import ServiceUnavailable
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.pod import read_pod
 
 TYPE = "trn1.32xlarge"
 
@@ -86,8 +87,8 @@ def test_a_pod_whose_init_container_failed_is_explained_by_it() -> None:
         "initContainerStatuses": [{"state": {"terminated": {"exitCode": 0}}}, {"state": {"terminated": ended}}],
         "containerStatuses": [{"state": {"waiting": {"reason": "PodInitializing"}}}],
     }
-    found = worker_pod({"metadata": {"name": "a"}, "spec": {}, "status": status})
-    assert (found.exit_code, found.reason, found.message) == (1, "Error", "no room")
+    found = read_pod({"metadata": {"name": "a"}, "spec": {}, "status": status})
+    assert (found.exit_code, found.end_reason, found.termination_message) == (1, "Error", "no room")
 
 
 def test_an_image_that_an_init_container_lacks_is_why_a_pod_is_pending() -> None:
@@ -112,4 +113,4 @@ def test_the_reason_of_a_pod_is_the_one_that_tells_most(ended: str | None, of_po
     condition = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     terminated = {"state": {"terminated": {"exitCode": 143, "reason": ended}}}
     status = {"reason": of_pod, "conditions": [condition], "containerStatuses": [terminated]}
-    assert worker_pod({"metadata": {"name": "a"}, "spec": {}, "status": status}).reason == reason
+    assert read_pod({"metadata": {"name": "a"}, "spec": {}, "status": status}).end_reason == reason

@@ -11,8 +11,8 @@ import pytest
 
 from lambdas.backends.registry import KINDS
 from trainflow.models.backends import BackendName
-from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobPhase, JobRef, Stage
+from trainflow.observed.job import JobStatus
 
 RECORDINGS = Path("packages/kubetwin/tests/recordings")
 SUBMITTED_AT = "2026-11-21T03:35:30Z"

@@ -39,10 +39,11 @@ from trainflow.errors import (
     named_errors,
 )
 from trainflow.models.gang_fit import require_fit
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, MetricsCursor, Stage
-from trainflow.models.training_nodes import Node
+from trainflow.observed.job import JobStatus
+from trainflow.observed.node import Node, read_node
+from trainflow.observed.pod import Pod
 from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
 from trainflow.record.failure import caught_error
 
@@ -58,7 +59,7 @@ def node(
 ) -> Node:
     devices = {"aws.amazon.com/neuron": neuron, "aws.amazon.com/neuroncore": cores, "vpc.amazonaws.com/efa": efa}
     conditions = [{"type": "Ready", "status": str(ready)}]
-    return Node(
+    return read_node(
         {
             "metadata": {"name": name},
             "spec": {"unschedulable": cordoned},
@@ -101,13 +102,11 @@ def test_waiting_for_nodes_ends_with_how_many_there_were() -> None:
     assert not is_given_up(RUN, complete, waiting_since=STARTED_AT, now=late)
 
 
-def pod(**fields: Any) -> WorkerPod:
-    return WorkerPod(**{"name": "bert-1-x7k2p", "node": "n1", "exit_code": 1, "reason": "Error", **fields})
+def pod(**fields: Any) -> Pod:
+    return Pod(**{"name": "bert-1-x7k2p", "node": "n1", "exit_code": 1, "end_reason": "Error", **fields})
 
 
-def failed(
-    status: JobStatus, pods: list[WorkerPod], *, last_step: int | None, log: tuple[str, ...] = ()
-) -> TrainflowError:
+def failed(status: JobStatus, pods: list[Pod], *, last_step: int | None, log: tuple[str, ...] = ()) -> TrainflowError:
     return failure(TRAINING, status, [FailedPod(pod, log) for pod in pods], last_step=last_step)
 
 
@@ -127,7 +126,7 @@ def test_the_program_is_quoted_and_not_torchruns_report_about_it() -> None:
         "",
         *TORCHRUN_REPORT,
     )
-    error = failed(FAILED, [pod(message="\n".join(log))], last_step=None, log=log)
+    error = failed(FAILED, [pod(termination_message="\n".join(log))], last_step=None, log=log)
     assert str(error) == "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error): ValueError: no flux"
 
 
@@ -162,22 +161,22 @@ def test_a_program_without_reports_that_has_checkpoints_may_have_come_further() 
 
 
 def test_the_pod_that_died_is_named_and_not_the_one_that_missed_it() -> None:
-    victim = pod(name="a-0", message="PeerLost: rank 3 has gone away")
-    dead = pod(name="a-1", exit_code=137, reason="Error")
+    victim = pod(name="a-0", termination_message="PeerLost: rank 3 has gone away")
+    dead = pod(name="a-1", exit_code=137, end_reason="Error")
     assert "Pod 'a-1'" in str(failed(FAILED, [victim, dead], last_step=3))
     assert "Pod 'a-0'" in str(failed(FAILED, [victim], last_step=3))
 
 
 def test_an_error_that_the_program_names_itself_keeps_its_name() -> None:
     message = json.dumps({"error": "DatasetInvalid", "message": "shard 3 lacks 'input_mask'"})
-    error = failed(FAILED, [pod(message=message)], last_step=None)
+    error = failed(FAILED, [pod(termination_message=message)], last_step=None)
     assert isinstance(error, DatasetInvalid)
     assert str(error) == "shard 3 lacks 'input_mask' (pod 'bert-1-x7k2p' on node 'n1')"
 
 
 def test_an_error_with_an_unknown_name_is_reported_in_the_programs_words() -> None:
     message = json.dumps({"error": "Whatever", "message": "the moon is full"})
-    error = failed(FAILED, [pod(message=message)], last_step=None)
+    error = failed(FAILED, [pod(termination_message=message)], last_step=None)
     assert isinstance(error, ScriptFailed)
     assert str(error).endswith("the moon is full")
 
@@ -213,7 +212,7 @@ def test_compiling_is_no_stall() -> None:
 
 
 def test_a_pod_that_ran_too_long_is_reported_with_the_specs_limit() -> None:
-    error = failed(FAILED, [pod(reason="DeadlineExceeded")], last_step=7)
+    error = failed(FAILED, [pod(end_reason="DeadlineExceeded")], last_step=7)
     assert isinstance(error, JobDeadlineExceeded)
 
 

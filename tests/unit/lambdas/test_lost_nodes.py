@@ -18,7 +18,7 @@ from trainflow.failures.judging import Evidence, judge
 from trainflow.models.backends import BackendName
 from trainflow.models.kubernetes_names import JOB_LABEL
 from trainflow.models.run import JobPhase
-from trainflow.models.training_nodes import Node
+from trainflow.observed.node import read_node
 
 JobEvicted, JobPreempted, NodeLost = map(named_errors().__getitem__, ("JobEvicted", "JobPreempted", "NodeLost"))
 
@@ -40,7 +40,7 @@ def node(name: str, *, ready: str = "True", taint: str | None = None) -> dict[st
 
 
 NODES = {
-    each["metadata"]["name"]: Node(each)
+    each["metadata"]["name"]: read_node(each)
     for each in (
         node("well"),
         node("silent", ready="Unknown"),
@@ -84,7 +84,7 @@ def test_pods_that_run_on_a_healthy_node_or_have_succeeded_are_not_troubled() ->
 def test_a_cordoned_node_is_not_in_trouble() -> None:
     cordoned = node("a")
     cordoned["spec"] = {"unschedulable": True, "taints": [{"key": "node.kubernetes.io/unschedulable"}]}
-    assert (Node(cordoned).trouble, Node(cordoned).ready) == (None, False)
+    assert (read_node(cordoned).trouble, read_node(cordoned).ready) == (None, False)
 
 
 INCOMPLETE: dict[BackendName, dict[str, Any]] = {

@@ -15,9 +15,9 @@ from tests.unit.lambdas.conftest import CONTEXT
 from tests.unit.lambdas.test_backends import each_backend, stored, submit, training
 from trainflow.errors import ScriptFailed
 from trainflow.models.backends import BackendName
-from trainflow.models.job_status import JobStatus
 from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
 from trainflow.models.run import JobPhase
+from trainflow.observed.job import JobStatus
 
 IN_PROGRESS = (JobStatus(phase=JobPhase.RUNNING), JobStatus(phase=JobPhase.PENDING))
 FAILED = JobStatus(phase=None, failure_reason="BackoffLimitExceeded", failure_message="has reached its limit")

@@ -15,8 +15,9 @@ from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import JobStalled, WorkerFailed
 from trainflow.failures.error_table import error_list
-from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.run import JobRef, MetricsCursor, Run, Spending, Stage
+from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.protocol import result
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -134,7 +135,7 @@ def test_the_end_of_a_run_is_told_once_however_often_the_function_is_repeated(aw
 def test_a_programs_word_for_an_outage_is_none_of_the_functions(error: str) -> None:
     """Otherwise a failed job would count as one that cannot be seen."""
     message = result.to_bytes(result.failure(error, "I say so.")).decode()
-    pod = WorkerPod(name="pod", node="node", exit_code=1, message=message)
+    pod = Pod(name="pod", node="node", exit_code=1, termination_message=message)
     job = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
     found = failure(job, JobStatus(phase=None), [FailedPod(pod=pod)], last_step=3)
     assert isinstance(found, WorkerFailed)

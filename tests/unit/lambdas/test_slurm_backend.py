@@ -30,9 +30,9 @@ from trainflow.errors import (
     WorkerFailed,
 )
 from trainflow.models.functions import SLURM
-from trainflow.models.job_status import NO_RECORD, JobStatus
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.slurm import JobComment, Partition, Site, Submission
+from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.protocol.slurm_job import MAX_LOG_BYTES, MAX_RECORD_BYTES
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
@@ -363,7 +363,7 @@ def test_what_is_too_large_to_be_a_record_is_none(backend: SlurmCluster, aws: Aw
     leave_record(aws, ref, exit_code=1, nodes=[failed], size=MAX_RECORD_BYTES + 1)
     assert backend.failed_pods_of_run("bert-slurm-0123456789ab") == []
     leave_record(aws, ref, exit_code=1, nodes=[failed], size=MAX_RECORD_BYTES)
-    assert [pod.message for pod in backend.failed_pods_of_run("bert-slurm-0123456789ab")] == ["bad"]
+    assert [pod.termination_message for pod in backend.failed_pods_of_run("bert-slurm-0123456789ab")] == ["bad"]
 
 
 def test_a_job_has_no_log_before_its_program_prints(backend: SlurmCluster, ref: JobRef) -> None:
@@ -385,7 +385,7 @@ def test_the_failed_nodes_of_a_run_and_their_last_lines_are_found(backend: Slurm
         aws, f"tails/{ref.name}-2.log", "2026-11-21T12:00:00.000000+00:00 one\n2026-11-21T12:00:00.000000+00:00 two\n"
     )
     (pod,) = backend.failed_pods_of_run("bert-slurm-0123456789ab")
-    assert (pod.name, pod.node, pod.exit_code, pod.message) == (f"{ref.name}-2", "n2", 1, "bad")
+    assert (pod.name, pod.node, pod.exit_code, pod.termination_message) == (f"{ref.name}-2", "n2", 1, "bad")
     assert [line.text for line in backend.read_log(pod.name, tail_lines=1)] == ["two"]
     assert backend.pods_to_diagnose("bert-slurm-0123456789ab") == [f"{ref.name}-2"]
     assert list(backend.read_log(f"{ref.name}-1", tail_lines=1)) == []

@@ -20,7 +20,8 @@ from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
 from trainflow.models.instances import INSTANCE_TYPE_LABEL
 from trainflow.models.kubernetes_names import MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
 from trainflow.models.run_table import LastSurvey
-from trainflow.models.training_nodes import Claim, Node, ScalingGroup
+from trainflow.models.training_nodes import Claim, ScalingGroup
+from trainflow.observed.node import Node, read_node
 
 TYPE = "trn1.32xlarge"
 IDLE = timedelta(minutes=36)
@@ -244,14 +245,14 @@ def test_a_node_without_an_instance_is_left_alone(aws: Aws, cluster: FakeKuberne
 
 def test_only_a_node_with_an_instance_can_be_replaced() -> None:
     """A hybrid node is a machine that EC2 does not know: nothing starts another in its place."""
-    bad, hybrid = Node(_node("bad", "i-0123456789abcdef0")), Node(_node("hybrid", ""))
+    bad, hybrid = read_node(_node("bad", "i-0123456789abcdef0")), read_node(_node("hybrid", ""))
     assert replaceable_nodes("bert-1", ["bad", "hybrid"], [bad, hybrid], in_use={}) == [bad]
 
 
 @pytest.mark.parametrize("num_bad", [0, 1, 2, 3])
 def test_the_substitute_of_a_bad_node_is_not_removed_while_the_run_waits_for_it(num_bad: int) -> None:
     """The group has one node more for each bad one; a claim of two keeps two usable ones."""
-    nodes = [Node(_node(f"n{number}", f"i-{number}")) for number in range(2 + num_bad)]
+    nodes = [read_node(_node(f"n{number}", f"i-{number}")) for number in range(2 + num_bad)]
     claim = Claim(name="c", run_id="bert-1", instance_type=TYPE, num_nodes=2)
     unusable = {node.name for node in nodes[:num_bad]}
 
@@ -261,6 +262,6 @@ def test_the_substitute_of_a_bad_node_is_not_removed_while_the_run_waits_for_it(
 
     further = nodes
     assert removable(2 + num_bad) == []
-    further = [*nodes, Node(_node("surplus", "i-99"))]
+    further = [*nodes, read_node(_node("surplus", "i-99"))]
     assert len(removable(2 + num_bad)) == 0, "the group is not larger than it has to be"
     assert len(removable(3 + num_bad)) == 1

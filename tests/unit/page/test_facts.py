@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
 from trainflow.page.cost import forecast
-from trainflow.page.ended import snapshot_of
 from trainflow.page.logs import Found, Tail, found_in, read_tail, search
 from trainflow.page.marks import Mark, marks
 from trainflow.page.view import ScalingRow, field_rows, no_steps, period, pod_rows, scaling_rows
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.record.pods import PodView
-from trainflow.record.steps import KeptSteps
+from trainflow.record.run_states import state_of_record
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ARN = "arn:aws:states:us-east-1:123456789012:execution:training:bert-1"
@@ -28,7 +27,7 @@ def after(minutes: float) -> datetime:
     return BEGIN + timedelta(minutes=minutes)
 
 
-def snapshot(*, steps: tuple[StepMetrics, ...] = (), **values: object) -> RunSnapshot:
+def snapshot(*, steps: tuple[StepMetrics, ...] = (), **values: object) -> RunState:
     arguments = {
         "run_id": "bert-1",
         "status": RunStatus.RUNNING,
@@ -38,7 +37,7 @@ def snapshot(*, steps: tuple[StepMetrics, ...] = (), **values: object) -> RunSna
         "spec": {"compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2}},
         "steps": steps,
     }
-    return RunSnapshot(**{**arguments, **values})  # type: ignore[arg-type]
+    return RunState(**{**arguments, **values})  # type: ignore[arg-type]
 
 
 HELD = Cost(usd=43.0, node_hours=2.0, region="us-east-1")
@@ -124,7 +123,7 @@ def test_a_run_that_has_ended_keeps_its_restarts_checkpoints_and_cost() -> None:
         cost=HELD,
     )
 
-    ended = snapshot_of(record, KeptSteps())
+    ended = state_of_record(record, ())
 
     assert (ended.restarts, ended.cost) == ((restart(minutes=10, last_step=40),), HELD)
     assert ended.checkpoints == (CheckpointReport(step=80, num_bytes=7, saved_at=after(20)),)
@@ -143,7 +142,7 @@ def test_only_the_fields_that_differ_are_listed() -> None:
 
 
 def test_runs_on_more_and_more_nodes_are_a_scaling_study() -> None:
-    def run(num_nodes: int, throughput: float) -> RunSnapshot:
+    def run(num_nodes: int, throughput: float) -> RunState:
         steps = (StepMetrics(BEGIN, 0, 1, 1.0, None, throughput, throughput_of="samples"),)
         spec = {"name": f"bert-{num_nodes}", "compute": {"num_nodes": num_nodes}}
         return snapshot(run_id=f"bert-{num_nodes}", spec=spec, steps=steps)
@@ -188,8 +187,8 @@ def test_a_search_reads_the_whole_log_in_either_case(tmp_path: Path) -> None:
     assert found_in(["no"], "yes") == Found(lines=[], total=0)
 
 
-def pod(phase: str, *, exit_code: int | None = None, message: str = "", stage: str = "training") -> PodView:
-    return PodView(
+def pod(phase: str, *, exit_code: int | None = None, message: str = "", stage: str = "training") -> Pod:
+    return Pod(
         name="bert-1-training-1-0", uid="u", stage=stage, phase=phase, exit_code=exit_code, message=message or None
     )
 

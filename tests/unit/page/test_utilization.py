@@ -10,16 +10,15 @@ import pytest
 from recorded_runs import recorded
 from replay import snapshot_at
 
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import PlaceRefused
 from trainflow.models.run_record import NodesBusy
+from trainflow.observed.run_state import RunState
 from trainflow.page.curves import RunCurves
-from trainflow.page.ended import snapshot_of
 from trainflow.page.library import RunNow
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.page.view import figures, pod_rows, utilization_of
-from trainflow.record.steps import KeptSteps
+from trainflow.record.run_states import state_of_record
 from trainflow.report import render_report
 
 RUN = recorded("succeeded")
@@ -43,7 +42,7 @@ class Place:
         return self.answer
 
 
-def settled(nodes: NodesOfRun, snapshot: RunSnapshot) -> Busy:
+def settled(nodes: NodesOfRun, snapshot: RunState) -> Busy:
     """What is known when the request has been answered."""
     nodes.busy(snapshot)
     assert nodes._thread is not None
@@ -95,7 +94,7 @@ def test_a_run_that_has_ended_has_the_mean_of_its_training() -> None:
     record = record.model_copy(
         update={"nodes_busy": NodesBusy(of="NeuronCores", by_node={str(nodes[0]): 80.0, str(nodes[1]): 91.0})}
     )
-    snapshot = snapshot_of(record, KeptSteps())
+    snapshot = state_of_record(record, ())
     now = RunNow(snapshot=snapshot, known_curves=RunCurves(), steps_version=0, marks=(), log_dir=Path(), can_stop=False)
     utilization = utilization_of(now)
     figure = figures(snapshot, [], None, utilization)[-1]

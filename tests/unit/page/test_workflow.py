@@ -63,7 +63,7 @@ def test_the_current_state_is_lit_and_has_its_time() -> None:
 def test_a_wait_lights_the_state_that_polls_after_it() -> None:
     run = recorded("succeeded")
     begin = run.history.events[0]["timestamp"]
-    snapshot = replace(snapshot_at(run, begin), current_state="WaitForNodes")
+    snapshot = replace(snapshot_at(run, begin), state="WaitForNodes")
 
     assert [row.name for row in state_rows(snapshot, DRAWN) if row.tone == "current"] == ["EnsureCapacity"]
 

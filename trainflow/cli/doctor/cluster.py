@@ -13,7 +13,8 @@ from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
 from trainflow.kubernetes.faults import CommandNotRun, KubeconfigInvalid, RequestRefused
-from trainflow.record.containers import workload
+from trainflow.observed.containers import workload
+from trainflow.observed.pod import read_pod
 
 Object = Mapping[str, Any]
 
@@ -123,25 +124,23 @@ def run_pod(cluster: Cluster, namespace: str, manifest: Object, *, seconds: floa
 
 def _result(cluster: Cluster, path: str, end: float, pause: Callable[[float], None]) -> str:
     while True:
-        pod = cluster.get(path)
-        if pod is None:
+        manifest = cluster.get(path)
+        if manifest is None:
             raise ProbeFailed("the probe pod was deleted by another client")
-        status = pod.get("status") or {}
-        states = [workload(pod).state]
-        ended = next((state["terminated"] for state in states if "terminated" in state), None)
-        if ended is not None and ended["exitCode"] == 0:
-            return str(ended.get("message", ""))
-        if ended is not None or status.get("phase") == "Failed":
-            said = (ended or status).get("message") or (ended or status).get("reason") or "it says nothing"
+        pod = read_pod(manifest)
+        if pod.exit_code == 0:
+            return pod.termination_message or ""
+        if pod.exit_code is not None or pod.phase == "Failed":
+            said = pod.termination_message or pod.end_reason or "it says nothing"
             raise ProbeFailed(f"the probe pod has failed: {said.strip().splitlines()[-1]}")
         if time.monotonic() >= end:
-            raise ProbeFailed(f"the probe pod does not run: {_why_not(states, status)}")
+            raise ProbeFailed(f"the probe pod does not run: {_why_not(manifest)}")
         pause(POLL_SECONDS)
 
 
-def _why_not(states: Sequence[Object], status: Object) -> str:
-    waiting = next((state["waiting"] for state in states if "waiting" in state), None)
-    if waiting is not None:
+def _why_not(pod: Object) -> str:
+    waiting, status = workload(pod).waiting, pod.get("status") or {}
+    if waiting:
         return str(waiting.get("message") or waiting.get("reason"))
     conditions = status.get("conditions") or []
     told = (c.get("message") for c in conditions if c["status"] == "False" and c.get("message"))

@@ -13,6 +13,7 @@ from trainflow.cli.doctor.cluster import Cluster, DoctorError, Object, ProbeFail
 from trainflow.cli.doctor.findings import Evidence
 from trainflow.cli.doctor.probe import probe_pod, questions
 from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.observed.node import Node, read_node
 
 PROBE_SECONDS = 120.0
 """Longest time of the probe pod; its image is usually on the node already."""
@@ -88,10 +89,10 @@ def _items(cluster: Cluster, path: str, **query: str) -> list[Object]:
     return list((answer or {}).get("items") or [])
 
 
-def _nodes(cluster: Cluster, pods: Sequence[Object]) -> dict[str, Object]:
+def _nodes(cluster: Cluster, pods: Sequence[Object]) -> dict[str, Node | None]:
     names = {pod["spec"]["nodeName"] for pod in pods if pod["spec"].get("nodeName")}
     found = {name: cluster.get(f"nodes/{name}") for name in sorted(names)}
-    return {name: node if node is not None else {} for name, node in found.items()}
+    return {name: None if node is None else read_node(node) for name, node in found.items()}
 
 
 def _events(cluster: Cluster, below: str, pods: Sequence[Object]) -> list[Object]:

@@ -11,7 +11,8 @@ from trainflow.cli.doctor import gang
 from trainflow.cli.doctor.gang import Object
 from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, NEURON_CORE, NEURON_DEVICE
 from trainflow.models.kubernetes_names import NO_IMAGE
-from trainflow.record.containers import is_injected, waiting_container, workload
+from trainflow.observed.containers import is_injected, waiting_container, workload
+from trainflow.observed.node import Node
 
 LOW_SPACE_BYTES = 5 * 1024**3
 """BERT-large with LAMB's two moments in float32 makes checkpoints of 336 million × 12 bytes = 4 GB."""
@@ -49,8 +50,8 @@ class Evidence:
 
     pods: Sequence[Object]
     """Pods of one gang; at least one."""
-    nodes: Mapping[str, Object] = field(default_factory=dict)
-    """The nodes that the pods are on, by name."""
+    nodes: Mapping[str, Node | None] = field(default_factory=dict)
+    """The nodes that the pods are on, by name; None for one that does not exist."""
     events: Sequence[Object] = ()
     """Events about the pods."""
     claims: Mapping[str, Object | None] = field(default_factory=dict)
@@ -148,8 +149,7 @@ def _images(evidence: Evidence) -> Finding:
 
 def _nodes(evidence: Evidence) -> Iterator[Finding]:
     for name, node in sorted(evidence.nodes.items()):
-        conditions = (node.get("status") or {}).get("conditions") or []
-        if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
+        if node is None or node.ready_status != "True":
             yield _failed(f"node {name}", "is not Ready", f"Look at why: kubectl describe node {name}.")
             return
     if evidence.nodes:
@@ -160,7 +160,7 @@ def _devices(evidence: Evidence, resource: str) -> Finding:
     pod = gang.pod_to_probe(evidence.pods)
     wanted = gang.requested(pod, resource)
     for name, node in sorted(evidence.nodes.items()):
-        offered = int(((node.get("status") or {}).get("allocatable") or {}).get(resource, 0))
+        offered = int(node.allocatable.get(resource, 0)) if node else 0
         if offered < wanted:
             seen = f"{name} offers {offered}, each pod asks for {wanted}"
             return _failed(resource, seen, f"Look at {PLUGINS[resource]} on that node, and at its driver.")

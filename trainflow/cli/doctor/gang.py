@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+from trainflow.observed.containers import program_container
 from trainflow.protocol import variables
-from trainflow.record.containers import program_container
 
 Object = Mapping[str, Any]
 

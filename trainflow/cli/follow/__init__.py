@@ -12,8 +12,8 @@ from rich.live import Live
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import screen
 from trainflow.cli.follow.summary import summarize
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.run_state import RunState
 
 __all__ = ["follow", "summarize"]
 
@@ -27,7 +27,7 @@ FRAMES_PER_SECOND = 4
 class Observer(Protocol):
     """What is followed: `trainflow.client.observe.RunObserver`, or a test's replay."""
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """What is known now."""
 
 
@@ -86,7 +86,7 @@ def _follow_in_lines(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _snapshots(observer: Observer, is_finished: Callable[[], bool], pause: Callable[[], None]) -> Iterator[RunSnapshot]:
+def _snapshots(observer: Observer, is_finished: Callable[[], bool], pause: Callable[[], None]) -> Iterator[RunState]:
     """One snapshot a poll, until the run is finished and the observer knows it."""
     late_frames = 0
     while True:

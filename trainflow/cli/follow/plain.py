@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.cli.follow.staging import staging_line
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
+from trainflow.observed.visit import Visit
 from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
-from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, number, size, speed_of
 
 STEPS_PER_LINE = 10
@@ -65,7 +65,7 @@ class PlainView:
         self._printed_at = 0.0
         """Time of the newest printed line, in seconds since the start."""
 
-    def new_lines(self, snapshot: RunSnapshot) -> Iterator[str]:
+    def new_lines(self, snapshot: RunState) -> Iterator[str]:
         """Lines for what has happened since the snapshot before and is not held back; all of them once a run has
         ended."""
         if snapshot.started_at is None and snapshot.trouble is None:
@@ -102,27 +102,27 @@ class PlainView:
             self._printed_at = max(self._printed_at, seconds)
             yield f"[{clock(self._printed_at):>7}] {text}"
 
-    def _states(self, snapshot: RunSnapshot) -> Iterator[_Line]:
+    def _states(self, snapshot: RunState) -> Iterator[_Line]:
         """States as they are entered; the further iterations of a loop are not printed again."""
         for visit in snapshot.states:
             if visit.name not in self._states_printed and is_told(visit, snapshot):
                 self._states_printed.add(visit.name)
                 yield _Line(f"state {visit.name}", visit.entered_at)
 
-    def _pods(self, pods: tuple[PodView, ...]) -> Iterator[_Line]:
+    def _pods(self, pods: tuple[Pod, ...]) -> Iterator[_Line]:
         for pod in pods:
             if self._phases.get(pod.uid) != pod.phase:
                 self._phases[pod.uid] = pod.phase
                 yield _Line(_pod_line(pod), _within_second(_time_of_phase(pod)))
 
-    def _checkpoints(self, snapshot: RunSnapshot) -> Iterator[_Line]:
+    def _checkpoints(self, snapshot: RunState) -> Iterator[_Line]:
         for saved in snapshot.checkpoints:
             if self._checkpoint_printed_at is None or saved.saved_at > self._checkpoint_printed_at:
                 self._checkpoint_printed_at = saved.saved_at
                 weight = f", {size(saved.num_bytes)}" if saved.num_bytes is not None else ""
                 yield _Line(f"checkpoint of step {saved.step}{weight}", saved.saved_at)
 
-    def _restarts(self, snapshot: RunSnapshot) -> Iterator[_Line]:
+    def _restarts(self, snapshot: RunState) -> Iterator[_Line]:
         for number_of, restart in enumerate(snapshot.restarts[self._num_restarts :], start=self._num_restarts + 1):
             self._num_restarts = number_of
             reason = last_own_line(restart.message)
@@ -139,14 +139,14 @@ class PlainView:
             )
             yield _Line(f"the run uses {', '.join(again)} again: {why}", snapshot.observed_at)
 
-    def _staging(self, snapshot: RunSnapshot) -> Iterator[str]:
+    def _staging(self, snapshot: RunState) -> Iterator[str]:
         if snapshot.staging is None:
             return
         if self._staging_printed_at is None or snapshot.seconds >= self._staging_printed_at + STAGING_LINE_SECONDS:
             self._staging_printed_at = snapshot.seconds
             yield staging_line(snapshot.staging)
 
-    def _steps(self, snapshot: RunSnapshot) -> Iterator[_Line]:
+    def _steps(self, snapshot: RunState) -> Iterator[_Line]:
         final = snapshot.steps[-1].step if snapshot.steps and _has_stopped_training(snapshot) else None
         distance = max(STEPS_PER_LINE, (snapshot.total_steps or 0) // MAX_STEP_LINES)
         for step in snapshot.steps:
@@ -155,7 +155,7 @@ class PlainView:
                 self._last_step = step.step
                 yield _Line(_step_line(step, snapshot), _within_second(step.logged_at))
 
-    def _logs(self, snapshot: RunSnapshot) -> Iterator[str]:
+    def _logs(self, snapshot: RunState) -> Iterator[str]:
         """The last lines of failed pods, once the run has ended and all of them have arrived."""
         if snapshot.ended_at is None:
             return
@@ -177,18 +177,18 @@ class PlainView:
             yield trouble or "observing goes on"
 
 
-def is_told(visit: Visit, snapshot: RunSnapshot) -> bool:
+def is_told(visit: Visit, snapshot: RunState) -> bool:
     """Whether a state is worth a line: those of the run's own execution that take their time."""
     return visit.execution == snapshot.execution and visit.kind not in SILENT_KINDS
 
 
-def _has_stopped_training(snapshot: RunSnapshot) -> bool:
+def _has_stopped_training(snapshot: RunState) -> bool:
     """Whether the newest step is the last one of the run, or of a job that may be started again."""
     training = [pod for pod in snapshot.pods if pod.stage == Stage.TRAINING]
     return snapshot.ended_at is not None or (bool(training) and all(pod.finished for pod in training))
 
 
-def _seconds(moment: datetime | None, snapshot: RunSnapshot) -> float:
+def _seconds(moment: datetime | None, snapshot: RunState) -> float:
     """Time of an event in seconds since the start, at most the snapshot's own."""
     if moment is None or snapshot.started_at is None:
         return snapshot.seconds
@@ -199,7 +199,7 @@ def _within_second(moment: datetime | None) -> datetime | None:
     return moment if moment is None or moment.microsecond else moment + WHOLE_SECOND
 
 
-def _time_of_phase(pod: PodView) -> datetime | None:
+def _time_of_phase(pod: Pod) -> datetime | None:
     """When the pod entered its phase; None where it does not say so."""
     match pod.phase:
         case "Pending":
@@ -209,7 +209,7 @@ def _time_of_phase(pod: PodView) -> datetime | None:
     return pod.finished_at
 
 
-def _pod_line(pod: PodView) -> str:
+def _pod_line(pod: Pod) -> str:
     told = [f"pod {pod.name} {pod.phase}"]
     if pod.node:
         told.append(f"on {pod.node}")
@@ -220,7 +220,7 @@ def _pod_line(pod: PodView) -> str:
     return ", ".join(told)
 
 
-def _step_line(step: StepMetrics, snapshot: RunSnapshot) -> str:
+def _step_line(step: StepMetrics, snapshot: RunState) -> str:
     of_all = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from trainflow.cli.follow.plain import is_told
 from trainflow.cli.follow.staging import staging_line
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
-from trainflow.record.history import Visit
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
+from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import own_lines
-from trainflow.record.pods import PodView
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 
 STYLE_OF_STATUS = {
@@ -51,7 +51,7 @@ BAR_WIDTH = 30
 COURSE_SEPARATOR = " · "
 
 
-def screen(snapshot: RunSnapshot, *, max_height: int = 40, max_width: int = 100) -> RenderableType:
+def screen(snapshot: RunState, *, max_height: int = 40, max_width: int = 100) -> RenderableType:
     """The picture of a run, made to fit the terminal's height by leaving out the oldest states first.
 
     On a narrow terminal the facts of a line take several, and columns are left out.
@@ -83,7 +83,7 @@ def screen(snapshot: RunSnapshot, *, max_height: int = 40, max_width: int = 100)
     return Padding(Group(*parts), (0, MARGIN))
 
 
-def _heading(snapshot: RunSnapshot) -> Text:
+def _heading(snapshot: RunState) -> Text:
     heading = Text(no_wrap=True, overflow="ellipsis")
     heading.append(snapshot.run_id, style="bold")
     heading.append("  ")
@@ -105,11 +105,11 @@ class _Row:
     is_open: bool
 
 
-def _told_states(snapshot: RunSnapshot) -> list[_Row]:
+def _told_states(snapshot: RunState) -> list[_Row]:
     return _state_rows([visit for visit in snapshot.states if is_told(visit, snapshot)], snapshot.observed_at)
 
 
-def _states(rows: Sequence[_Row], snapshot: RunSnapshot, room: int) -> Table:
+def _states(rows: Sequence[_Row], snapshot: RunState, room: int) -> Table:
     table = Table.grid(padding=(0, 1))
     table.add_column(width=1, no_wrap=True)
     table.add_column(no_wrap=True)
@@ -133,7 +133,7 @@ def _state_rows(visits: Sequence[Visit], now: datetime) -> list[_Row]:
     return list(rows.values())
 
 
-def _state_cells(row: _Row, snapshot: RunSnapshot) -> tuple[Text, Text, Text, Text]:
+def _state_cells(row: _Row, snapshot: RunState) -> tuple[Text, Text, Text, Text]:
     ended_in_it = row.is_open and snapshot.status is not RunStatus.RUNNING
     if row.name == "RunFailed" or ended_in_it:
         mark, style = "✗", "red"
@@ -156,13 +156,13 @@ def _state_cells(row: _Row, snapshot: RunSnapshot) -> tuple[Text, Text, Text, Te
     )
 
 
-def _inner_state(snapshot: RunSnapshot) -> str:
+def _inner_state(snapshot: RunState) -> str:
     """What the watch window does at the moment."""
     inner = [visit for visit in snapshot.states if visit.execution != snapshot.execution and visit.exited_at is None]
     return inner[-1].name if inner else ""
 
 
-def _shown_pods(pods: Sequence[PodView]) -> list[PodView]:
+def _shown_pods(pods: Sequence[Pod]) -> list[Pod]:
     """The pods that matter now: failed ones, then the youngest job's; in the order of their appearance."""
     by_weight = sorted(
         range(len(pods)), key=lambda place: (pods[place].phase != "Failed", pods[place].finished, -place)
@@ -183,7 +183,7 @@ class _Column:
         return max(len(self.name), *(cell.cell_len for cell in self.cells))
 
 
-def _pods(pods: Sequence[PodView], snapshot: RunSnapshot, width: int) -> Table:
+def _pods(pods: Sequence[Pod], snapshot: RunState, width: int) -> Table:
     columns = _fitting(_pod_columns(pods, snapshot), width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for column in columns:
@@ -194,7 +194,7 @@ def _pods(pods: Sequence[PodView], snapshot: RunSnapshot, width: int) -> Table:
     return table
 
 
-def _pod_columns(pods: Sequence[PodView], snapshot: RunSnapshot) -> list[_Column]:
+def _pod_columns(pods: Sequence[Pod], snapshot: RunState) -> list[_Column]:
     hidden = len(snapshot.pods) - len(pods)
     names = [pod.name.removeprefix(f"{snapshot.run_id}-") for pod in pods]
     codes = ["" if pod.exit_code is None else str(pod.exit_code) for pod in pods]
@@ -220,18 +220,18 @@ def _fitting(columns: Sequence[_Column], width: int) -> list[_Column]:
     return kept
 
 
-def _phase(pod: PodView) -> Text:
+def _phase(pod: Pod) -> Text:
     waiting_for = f" ({pod.reason})" if pod.phase == "Pending" and pod.reason else ""
     return Text(pod.phase + waiting_for, style=STYLE_OF_PHASE.get(pod.phase, "yellow"))
 
 
-def _running_time(pod: PodView, now: datetime) -> str:
+def _running_time(pod: Pod, now: datetime) -> str:
     if pod.started_at is None:
         return ""
     return duration(((pod.finished_at or now) - pod.started_at).total_seconds())
 
 
-def _progress(snapshot: RunSnapshot, width: int) -> list[RenderableType]:
+def _progress(snapshot: RunState, width: int) -> list[RenderableType]:
     """The newest step, beside a bar where there is room for it, and otherwise in as many lines as it takes."""
     step, total = snapshot.steps[-1], snapshot.total_steps
     facts = _facts_of_step(snapshot)
@@ -251,12 +251,12 @@ def _progress(snapshot: RunSnapshot, width: int) -> list[RenderableType]:
     return list(lines)
 
 
-def _facts_of_step(snapshot: RunSnapshot) -> list[Text]:
+def _facts_of_step(snapshot: RunState) -> list[Text]:
     step, total = snapshot.steps[-1], snapshot.total_steps
     facts = [Text(f"{step.step:,}/{total:,} steps" if total else f"step {step.step:,}", style="bold")]
     if step.loss is not None:
         facts.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
-    if speed := speed_of(snapshot.sequences_per_second, step.metrics, step.throughput_of):
+    if speed := speed_of(snapshot.throughput, step.metrics, step.throughput_of):
         figure, _, unit = speed.partition(" ")
         facts.append(Text.assemble(figure, (f" {unit}", "dim")))
     if snapshot.seconds_left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:
@@ -267,7 +267,7 @@ def _facts_of_step(snapshot: RunSnapshot) -> list[Text]:
     return facts
 
 
-def _course(snapshot: RunSnapshot) -> list[str]:
+def _course(snapshot: RunState) -> list[str]:
     """`checkpoint of step 120, 2 min 05 s old, 1.2 GiB` and `1 restart, after WorkerFailed at step 61`."""
     said = []
     age = snapshot.checkpoint_age_seconds
@@ -295,13 +295,13 @@ def _packed(facts: Sequence[str], separator: str, width: int) -> list[str]:
     return lines
 
 
-def at_time(moment: datetime, snapshot: RunSnapshot) -> str:
+def at_time(moment: datetime, snapshot: RunState) -> str:
     """The time of day in UTC, with the date if it is another day than the snapshot's."""
     moment = moment.astimezone(UTC)
     return f"{moment:%H:%M} UTC" if moment.date() == snapshot.observed_at.date() else f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:
+def _last_lines(snapshot: RunState) -> list[RenderableType]:
     """Last lines of the first pod that failed; the other ones are mostly its victims."""
     failed = [pod for pod in snapshot.pods if pod.phase == "Failed" and snapshot.last_lines.get(pod.name)]
     if not failed:
@@ -312,7 +312,7 @@ def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:
     return [Text(), heading, *map(_log_line, lines)]
 
 
-def _log_tail(snapshot: RunSnapshot) -> list[Text]:
+def _log_tail(snapshot: RunState) -> list[Text]:
     """A heading and the newest lines of the log that tells how far the run is."""
     if snapshot.status is not RunStatus.RUNNING or snapshot.log_tail is None or not snapshot.log_tail[1]:
         return []

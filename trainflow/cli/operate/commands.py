@@ -45,8 +45,8 @@ from trainflow.cli.plugins import leave_plugins
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
-    from trainflow.client.details import RunDetails
     from trainflow.client.place import LogRequest, RunReader
+    from trainflow.observed.run_state import RunState
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -158,7 +158,7 @@ def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
     return lambda line: json.dumps({**of, "line": line})
 
 
-def _tell_outcome(run: RunDetails) -> None:
+def _tell_outcome(run: RunState) -> None:
     """Say how a run ended whose log was followed, beside the log; the exit status tells it, too."""
     from trainflow.models.run_status import RunStatus
 
@@ -256,8 +256,8 @@ def compare(
     of their nodes alone, how the throughput grows with it. Two runs are columns; more are a line each.
     """
     from trainflow.cli.operate.compared import comparison_text, terminal_width
-    from trainflow.client.details import details_of_record
     from trainflow.record.comparison import differing_fields, measured, scaling
+    from trainflow.record.run_states import state_of_record
     from trainflow.report.comparison import facts, fields
 
     reader = open_reader(local=local, place=place, out=out)
@@ -265,7 +265,7 @@ def compare(
     if as_json:
         document = {
             "version": VERSION,
-            "runs": [details_of_record(record).as_json() for record in records],
+            "runs": [state_of_record(record).as_json() for record in records],
             "differing_fields": differing_fields([record.spec for record in records]),
             "scaling": [asdict(run) for run in scaling([measured(record) for record in records])],
         }

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from trainflow.record.wording import HOUR, count, duration, estimated_cost, speed_of, usd
 
 if TYPE_CHECKING:
-    from trainflow.client.details import RunDetails
     from trainflow.client.place import RunSummary
     from trainflow.client.plan import Plan
     from trainflow.models.event_bound import EventBound
     from trainflow.models.planned_run import PlannedRun
+    from trainflow.observed.run_state import RunState
     from trainflow.protocol.metrics_line import StepMetrics
 
 
@@ -50,7 +50,7 @@ def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
     return table(("RUN", "STATUS", "STARTED", "DURATION"), rows)
 
 
-def details_text(run: RunDetails, now: datetime) -> str:
+def details_text(run: RunState, now: datetime) -> str:
     """A run for people: a line for each fact that is known, and a table of its pods."""
     facts = [("run", run.run_id), ("status", run.status.value)]
     if run.state:

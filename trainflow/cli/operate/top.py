@@ -16,8 +16,8 @@ from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, open_reader
 
 if TYPE_CHECKING:
-    from trainflow.client.details import RunDetails
     from trainflow.client.place import RunReader
+    from trainflow.observed.run_state import RunState
 
 REFRESH_SECONDS = 5.0
 """Default time between two readings: the workflow itself polls no more often than every 20 seconds."""
@@ -34,7 +34,7 @@ class Row:
 
     run_id: str
     started_at: datetime
-    details: RunDetails | None
+    details: RunState | None
     trouble: str | None = None
     """Why nothing more is known of it."""
 

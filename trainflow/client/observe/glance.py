@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -10,24 +11,20 @@ from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import log_line
 from trainflow.client.observe.pods import PodWatcher
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
 from trainflow.models.run import Stage
 from trainflow.models.run_record import RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.record.build import all_visits
-from trainflow.record.cost import node_use
-from trainflow.record.failure import run_error
-from trainflow.record.history import current_state
-from trainflow.record.pods import PodView
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
 from trainflow.record.published import latest_of_each_step
-from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
+from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, newest_checkpoints
 
 
-def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSteps) -> RunSnapshot:
+def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSteps) -> RunState:
     """What is known now.
 
     The steps are those that the workflow has stored and, where the pods can be seen, those that the program has printed
@@ -40,43 +37,25 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
         kept: The steps that the workflow has stored.
     """
     history = executions.history
-    visits = tuple(all_visits([history, *executions.children]))
-    current = current_state([visit for visit in visits if visit.execution == history.name])
+    state = state_of_history(run_id, history, executions.children, now=datetime.now(UTC))
     running = history.status is RunStatus.RUNNING
     seen = PodWatcher(pods, run_id, lambda _pod: None)
     seen.read()
-    given = history.input()
-    spec = given if isinstance(given, dict) else {}
-    training = TrainingLog(lambda: spec, behind=kept.progress)
+    training = TrainingLog(lambda: state.spec, behind=kept.progress)
     unread = _read_on(training, pods, seen.pods(), kept) if running else None
     steps = tuple(latest_of_each_step([*kept.steps, *training.lines()]))
-    now = datetime.now(UTC)
-    return RunSnapshot(
-        run_id=run_id,
-        status=history.status,
-        observed_at=now,
-        execution=history.name,
-        arn=history.arn,
-        spec=spec,
-        started_at=history.started_at,
-        ended_at=history.ended_at,
-        states=visits,
-        current_state=current.name if current is not None and running else None,
+    return replace(
+        state,
         pods=seen.pods(),
         steps=steps,
-        total_steps=total_steps(spec, steps[0].step if steps else None),
+        total_steps=total_steps(state.spec, steps[0].step if steps else None),
         checkpoints=newest_checkpoints([*kept.checkpoints, *training.checkpoints()]),
-        restarts=tuple(restarts(history)),
-        avoided_nodes=avoided_nodes(history),
-        test_is_refuted=bool(refuting_nodes(history)),
-        cost=node_use(history, spec).cost(end=history.ended_at or now),
-        error=run_error(history),
-        warnings=(*restart_warnings(history), *training.warnings()) if running else (),
+        warnings=(*state.warnings, *training.warnings()) if running else (),
         trouble=(executions.trouble or seen.trouble or unread) if running else None,
     )
 
 
-def _read_on(training: TrainingLog, source: PodSource, pods: Sequence[PodView], kept: KeptSteps) -> str | None:
+def _read_on(training: TrainingLog, source: PodSource, pods: Sequence[Pod], kept: KeptSteps) -> str | None:
     """Read what rank 0 has printed since the steps were stored; why it cannot be read, or None."""
     attempt = max((pod.attempt for pod in pods if pod.stage == Stage.TRAINING), default=0)
     gang = [pod for pod in pods if may_hold_rank0(pod) and pod.attempt == attempt and pod.has_log and not pod.deleted]

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,6 @@ from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.logs import NUM_LAST_LINES, LogFollower
 from trainflow.client.observe.pods import PodWatcher
-from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.client.observe.statistics import read_statistics
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
 from trainflow.client.observe.utilization import read_mean_utilization
@@ -24,18 +24,17 @@ from trainflow.client.place import PlaceRefused
 from trainflow.client.private_folder import make_private
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
-from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
+from trainflow.models.run_record import MetricsPublished, NodesBusy, RunError, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
+from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
-from trainflow.record.build import all_visits, build_record
+from trainflow.record.build import build_record
 from trainflow.record.cost import NodeUse, node_use
-from trainflow.record.failure import run_error
-from trainflow.record.history import ExecutionHistory, Visit, current_state, task_output
 from trainflow.record.placement import placement_of
-from trainflow.record.pods import PodView
 from trainflow.record.published import compare
-from trainflow.record.restarts import avoided_nodes, restart_warnings, restarts
+from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 
 if TYPE_CHECKING:
@@ -94,13 +93,9 @@ class RunObserver:
         self._followers: dict[str, LogFollower] = {}
         self._training = TrainingLog(self._spec_of_log)
         self._staging: StagingReport | None = None
-        self._told: tuple[ExecutionHistory, tuple[Visit, ...]] = (self._executions.history, ())
-        """What snapshots say of the executions: taken over when all of them have been read, since a history without its
+        self._state = self._state_of_executions()
+        """The state that the executions show: taken over when all of them have been read, since a history without its
         states would date pods and steps before the states that made them."""
-        self._restarts: tuple[Restart, ...] = ()
-        self._avoided_nodes: tuple[str, ...] = ()
-        self._restart_warnings: tuple[str, ...] = ()
-        self._instance_type: str | None = None
         self._node_use: NodeUse | None = None
         self._not_compared: str | None = None
         self._lock = threading.Lock()
@@ -128,37 +123,21 @@ class RunObserver:
         self._watcher.stop()
         self._finish_logs()
 
-    def snapshot(self) -> RunSnapshot:
+    def snapshot(self) -> RunState:
         """What is known now."""
-        (history, visits), pods = self._told, self._watcher.pods()
-        own_states = [visit for visit in visits if visit.execution == history.name]
-        current = current_state(own_states)
-        steps = self._training.steps()
-        return RunSnapshot(
-            run_id=self._run_id,
-            status=history.status,
-            observed_at=self._clock(),
-            execution=history.name,
-            arn=history.arn,
-            spec=self._spec(),
-            instance_type=self._instance_type,
-            started_at=history.started_at,
-            ended_at=history.ended_at,
-            states=visits,
-            current_state=current.name if current is not None and history.status is RunStatus.RUNNING else None,
+        state, now, pods, steps = self._state, self._clock(), self._watcher.pods(), self._training.steps()
+        return replace(
+            state,
+            observed_at=now,
             pods=pods,
             staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
             steps=steps,
-            total_steps=total_steps(self._spec(), steps[0].step if steps else None),
+            total_steps=total_steps(state.spec, steps[0].step if steps else None),
             checkpoints=newest_checkpoints(self._training.checkpoints()),
-            restarts=self._restarts,
-            avoided_nodes=self._avoided_nodes,
-            test_is_refuted=bool(self._restart_warnings),
-            cost=self._node_use.cost(end=history.ended_at or self._clock()) if self._node_use else None,
-            error=run_error(history),
+            cost=self._node_use.cost(end=state.ended_at or now) if self._node_use else None,
             last_lines=self._last_lines(pods),
             log_tail=self._log_tail(pods),
-            warnings=(*self._restart_warnings, *self._training.warnings()),
+            warnings=(*state.warnings, *self._training.warnings()),
             trouble=self._trouble(),
         )
 
@@ -222,14 +201,11 @@ class RunObserver:
 
     def _read_executions(self) -> None:
         if self._executions.read():
-            history = self._executions.history
-            self._told = history, tuple(all_visits([history, *self._executions.children]))
-            self._restarts = tuple(restarts(history))
-            self._avoided_nodes = avoided_nodes(history)
-            self._restart_warnings = tuple(restart_warnings(history))
-            self._node_use = node_use(history, self._spec())
-            answer = task_output(history, "EnsureCapacity")
-            self._instance_type = answer.get("instance_type") if isinstance(answer, dict) else None
+            self._state = self._state_of_executions()
+            self._node_use = node_use(self._executions.history, self._state.spec)
+
+    def _state_of_executions(self) -> RunState:
+        return state_of_history(self._run_id, self._executions.history, self._executions.children, now=self._clock())
 
     def _spec(self) -> Mapping[str, Any]:
         spec = self._executions.history.input()
@@ -253,7 +229,7 @@ class RunObserver:
         with self._lock:
             return list(self._followers.values())
 
-    def _on_pod(self, pod: PodView) -> None:
+    def _on_pod(self, pod: Pod) -> None:
         """Begins to follow a pod's log as soon as there is one."""
         if not pod.has_log or not self._is_followed(pod):
             return
@@ -266,13 +242,13 @@ class RunObserver:
             add_log(self._log_dir, pod)
         follower.start()
 
-    def _is_followed(self, pod: PodView) -> bool:
+    def _is_followed(self, pod: Pod) -> bool:
         if pod.index == 0 or pod.phase == "Failed":
             return True
         gang = [other for other in self._watcher.pods() if (other.stage, other.attempt) == (pod.stage, pod.attempt)]
         return len(gang) <= MAX_FOLLOWED_GANG
 
-    def _follower_of(self, pod: PodView) -> LogFollower:
+    def _follower_of(self, pod: Pod) -> LogFollower:
         return LogFollower(
             self._cluster,
             pod=pod.name,
@@ -282,7 +258,7 @@ class RunObserver:
             on_line=self._reader_of(pod),
         )
 
-    def _reader_of(self, pod: PodView) -> Callable[[LogLine], None] | None:
+    def _reader_of(self, pod: Pod) -> Callable[[LogLine], None] | None:
         """What reads the pod's log."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line
@@ -294,13 +270,13 @@ class RunObserver:
     def _on_staging_line(self, line: LogLine) -> None:
         self._staging = parse_staging_line(line.text) or self._staging
 
-    def _last_lines(self, pods: tuple[PodView, ...]) -> dict[str, tuple[str, ...]]:
+    def _last_lines(self, pods: tuple[Pod, ...]) -> dict[str, tuple[str, ...]]:
         with self._lock:
             followers = dict(self._followers)
         failed = [pod for pod in pods if pod.phase == "Failed" and pod.uid in followers]
         return {pod.name: followers[pod.uid].last_lines() for pod in failed}
 
-    def _log_tail(self, pods: tuple[PodView, ...]) -> tuple[str, tuple[str, ...]] | None:
+    def _log_tail(self, pods: tuple[Pod, ...]) -> tuple[str, tuple[str, ...]] | None:
         """The log of the newest running pod that may be rank 0's; of the jobs before the training, the first pod's."""
         running = [pod for pod in pods if pod.phase == "Running" and (pod.index == 0 or may_hold_rank0(pod))]
         with self._lock:

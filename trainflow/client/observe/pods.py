@@ -13,7 +13,7 @@ from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import ClusterUnavailable, TrainflowError
 from trainflow.kubernetes.faults import Expired, refusal
 from trainflow.models.kubernetes_names import RUN_LABEL
-from trainflow.record.pods import PodView, deleted_view, pod_view
+from trainflow.observed.pod import Pod, deleted_pod, read_pod
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 """Pauses between tries at a cluster that does not answer; the last one repeats."""
@@ -22,7 +22,7 @@ RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 class PodWatcher:
     """Keeps a view of every pod of a run through one list and one watch."""
 
-    def __init__(self, source: PodSource, run_id: str, on_change: Callable[[PodView], None]) -> None:
+    def __init__(self, source: PodSource, run_id: str, on_change: Callable[[Pod], None]) -> None:
         """Prepares the watch.
 
         Args:
@@ -33,7 +33,7 @@ class PodWatcher:
         self._source = source
         self._selector = f"{RUN_LABEL}={run_id}"
         self._on_change = on_change
-        self._views: dict[str, PodView] = {}
+        self._views: dict[str, Pod] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._stream: LineStream | None = None
@@ -45,7 +45,7 @@ class PodWatcher:
         """Begins to watch."""
         self._thread.start()
 
-    def pods(self) -> tuple[PodView, ...]:
+    def pods(self) -> tuple[Pod, ...]:
         """Every pod that was ever seen, in the order of their appearance."""
         with self._lock:
             return tuple(self._views.values())
@@ -91,13 +91,13 @@ class PodWatcher:
 
     def _list(self) -> str:
         answer = self._source.list_pods(self._selector)
-        present = [pod_view(manifest) for manifest in answer.get("items") or []]
+        present = [read_pod(manifest) for manifest in answer.get("items") or []]
         uids = {pod.uid for pod in present}
         for pod in present:
             self._keep(pod)
         for pod in self.pods():
             if pod.uid not in uids and not pod.deleted:
-                self._keep(deleted_view(pod, datetime.now(UTC)))
+                self._keep(deleted_pod(pod, datetime.now(UTC)))
         return str(answer["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
@@ -111,12 +111,12 @@ class PodWatcher:
             event = _watch_event(line)
             version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] in ("ADDED", "MODIFIED"):
-                self._keep(pod_view(event["object"]))
+                self._keep(read_pod(event["object"]))
             elif event["type"] == "DELETED":
-                self._keep(deleted_view(pod_view(event["object"]), datetime.now(UTC)))
+                self._keep(deleted_pod(read_pod(event["object"]), datetime.now(UTC)))
         return version
 
-    def _keep(self, pod: PodView) -> None:
+    def _keep(self, pod: Pod) -> None:
         with self._lock:
             known = self._views.get(pod.uid)
             if known == pod or (known is not None and known.deleted):

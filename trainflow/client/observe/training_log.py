@@ -12,6 +12,7 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Stage
 from trainflow.models.run_spec import stored_run_spec
+from trainflow.observed.pod import Pod
 from trainflow.progress.reader import (
     LINES_BEFORE_WARNING,
     Numbering,
@@ -24,14 +25,13 @@ from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoin
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.protocol.step_report import StepReport
-from trainflow.record.pods import PodView
 from trainflow.record.results import lost_files_warning
 
 MAX_FOLLOWED_GANG = 16
 """Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
 
 
-def may_hold_rank0(pod: PodView) -> bool:
+def may_hold_rank0(pod: Pod) -> bool:
     """Whether a pod's log may be rank 0's, which alone prints steps. In an elastic gang any pod may hold it."""
     return pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
 

@@ -1,9 +1,9 @@
-"""Describes a pod of a run for people, from the object that the API serves."""
+"""A pod of a run: one type and its one parser, for functions, client, page, record and report."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,28 +14,28 @@ from trainflow.models.kubernetes_names import (
     JOB_LABEL,
     STAGE_LABEL,
 )
+from trainflow.observed.containers import end_reason, injected_failure, workload
+from trainflow.observed.containers import phase as phase_of
 from trainflow.protocol.result import read_result
-from trainflow.record.containers import end_reason, workload
-from trainflow.record.containers import phase as phase_of
 
 INDEX_LABELS = (
     "batch.kubernetes.io/job-completion-index",
     "volcano.sh/task-index",
     "training.kubeflow.org/replica-index",
 )
-"""Labels in which the job kinds write a pod's index in its gang; an Indexed Job has it as an annotation, too. JobSets
-have one Job."""
+"""Labels of a pod's index in its gang, by the kinds of jobs; an Indexed Job has it as an annotation, too. JobSets have
+one Job."""
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class PodView:
-    """Properties of a pod that people need."""
+class Pod:
+    """A pod, or a node's part of a Slurm job, as it was last observed. All of it is of the program's container."""
 
     name: str
-    uid: str
-    stage: str
+    uid: str = ""
+    stage: str = ""
     attempt: int = 1
     index: int = 0
     """Index in the gang; 0 for pods outside of a gang."""
@@ -47,17 +47,26 @@ class PodView:
     program's from starting."""
     node: str | None = None
     phase: str = "Pending"
-    reason: str | None = None
-    """Kubernetes' reason for which it waits or failed: `ImagePullBackOff`, `OOMKilled`, `Evicted` …"""
     exit_code: int | None = None
+    end_reason: str | None = None
+    """Kubernetes' reason of its end, which may be ahead: Completed, Error, OOMKilled, DeadlineExceeded, Evicted, or
+    the reason of a disruption, such as EvictionByEvictionAPI. Slurm's states are mapped to the same."""
+    waiting_reason: str | None = None
+    """Kubernetes' reason of its container's wait: `ImagePullBackOff` …"""
+    termination_message: str | None = None
+    """A result or the last lines of the log, left by the program; else the cluster's message about the pod."""
+    message: str | None = None
+    """The same for people, of a pod that failed or was deleted."""
     created_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    message: str | None = None
-    """Message of a failed pod: its last output, or the reason why the cluster ended it."""
-    result: Mapping[str, Any] = field(default_factory=dict)
-    """Result that the program wrote."""
     deleted: bool = False
+
+    @property
+    def reason(self) -> str | None:
+        """Kubernetes' reason of its wait or of its bad end."""
+        reason = self.end_reason or self.waiting_reason
+        return None if reason == "Completed" else reason
 
     @property
     def finished(self) -> bool:
@@ -70,17 +79,13 @@ class PodView:
         return self.started_at is not None
 
 
-def pod_view(manifest: Mapping[str, Any]) -> PodView:
-    """Read the relevant properties of a pod that the API serves."""
+def read_pod(manifest: Mapping[str, Any]) -> Pod:
+    """Parse a pod that the API serves."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
-    labels = metadata.get("labels") or {}
-    program = workload(manifest)
-    ended, running, waiting = program.ended, program.running, program.waiting
-    said = read_result(ended.get("message"))
-    phase = phase_of(manifest)
-    reason = end_reason(manifest) or waiting.get("reason")
-    result = said.get("result")
-    return PodView(
+    labels, program, phase = metadata.get("labels") or {}, workload(manifest), phase_of(manifest)
+    ended, is_failed = program.ended, phase == "Failed"
+    left = ended.get("message") or status.get("message") or (injected_failure(manifest) if is_failed else None)
+    return Pod(
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
         stage=labels.get(STAGE_LABEL, ""),
@@ -91,17 +96,18 @@ def pod_view(manifest: Mapping[str, Any]) -> PodView:
         container=program.container,
         node=spec.get("nodeName"),
         phase=phase,
-        reason=None if reason == "Completed" else reason,
         exit_code=ended.get("exitCode"),
+        end_reason=end_reason(manifest),
+        waiting_reason=program.waiting.get("reason"),
+        termination_message=left,
+        message=_message_for_people(left, ended.get("reason") or status.get("reason")) if is_failed else None,
         created_at=_time(metadata.get("creationTimestamp")),
-        started_at=_time(running.get("startedAt") or ended.get("startedAt")),
+        started_at=_time(program.running.get("startedAt") or ended.get("startedAt")),
         finished_at=_time(ended.get("finishedAt")),
-        message=_last_words(said, ended, status) if phase == "Failed" else None,
-        result=result if isinstance(result, dict) else {},
     )
 
 
-def deleted_view(pod: PodView, now: datetime) -> PodView:
+def deleted_pod(pod: Pod, now: datetime) -> Pod:
     """A pod that has left the cluster: its last state, closed at `now` if its end was not observed."""
     if pod.finished or not pod.has_log:
         return replace(pod, deleted=True, message=pod.message or (None if pod.finished else "deleted before it ran"))
@@ -110,9 +116,11 @@ def deleted_view(pod: PodView, now: datetime) -> PodView:
     )
 
 
-def _last_words(said: Mapping[str, Any], ended: Mapping[str, Any], status: Mapping[str, Any]) -> str | None:
-    reported = ": ".join(str(said[key]) for key in ("error", "message") if said.get(key))
-    words = reported or ended.get("message") or status.get("message") or ended.get("reason") or status.get("reason")
+def _message_for_people(left: str | None, reason: str | None) -> str | None:
+    """The error that a failed program reported, else what it left, else the reason of its end."""
+    document = read_result(left)
+    reported = ": ".join(str(document[key]) for key in ("error", "message") if document.get(key))
+    words = reported or left or reason
     return None if words in (None, "Error") else str(words).strip()  # "Error" says no more than the exit code
 
 

@@ -1,4 +1,4 @@
-"""How a job is and how its pods ended, in the same words for every backend."""
+"""The status of a job, in the same words for every backend."""
 
 from __future__ import annotations
 
@@ -16,21 +16,6 @@ something, and would lack it again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerPod:
-    """A pod that ended badly, or that holds a result."""
-
-    name: str
-    node: str | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    """Kubernetes' reason: Error, OOMKilled, DeadlineExceeded, Evicted, or the reason of a disruption, such as
-    EvictionByEvictionAPI. Slurm's states are mapped to the same."""
-    message: str | None = None
-    """The container's termination message: a result, or the last lines of its log."""
-    finished_at: datetime | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class JobStatus:
     """A job as a whole: its cost to read and its size do not grow with the number of nodes."""
 
@@ -40,4 +25,4 @@ class JobStatus:
     failure_message: str | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
-    """When it began to run, as far as its kind reports it; None while it is pending."""
+    """Time of its start, as far as its kind reports it; None while it is pending."""

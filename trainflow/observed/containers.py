@@ -48,7 +48,7 @@ class Workload:
 
 
 def program_container(pod: Manifest) -> Manifest:
-    """The container of the run's program in the pod's `spec`; empty if the pod has none."""
+    """The container of the run's program in the pod's `spec`; empty for a pod without containers."""
     containers: Sequence[Manifest] = (pod.get("spec") or {}).get("containers") or ()
     name = _given_name(pod)
     first = next(iter(containers), {})
@@ -125,7 +125,7 @@ def disruption(pod: Manifest) -> Manifest | None:
 
 
 def end_reason(pod: Manifest) -> str | None:
-    """Reason for which a pod ended: the kubelet's own, the container's if it names one, or that of a disruption."""
+    """Reason of a pod's end: the kubelet's own, the container's if it names one, or that of a disruption."""
     ended, of_pod = workload(pod).ended.get("reason"), (pod.get("status") or {}).get("reason")
     if of_pod or ended not in (None, "", "Error", "Completed"):
         return str(of_pod or ended)
