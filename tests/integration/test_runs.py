@@ -233,6 +233,9 @@ def test_a_killed_worker_fails_the_run_and_is_named_after_diagnostics_and_tear_d
     assert record.error.name == "WorkerFailed"
     assert f"Pod '{run_id}-training-1-1-" in record.error.message
     assert record.error.what_to_do
+    assert record.error.rule == "process ended by a signal"
+    assert str(record.error.pod).startswith(f"{run_id}-training-1-1-")
+    assert f"on node '{record.error.node}'" in record.error.message
     assert (
         state_names(record)[-5:]
         == [
