@@ -9,10 +9,8 @@ import json
 import logging
 import os
 import re
-import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from kubetwin.background import Worker
+from kubetwin.stopping import StopRequest
 
 if TYPE_CHECKING:
     from kubetwin.node.launching import RuntimeSettings
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 _LOOPBACK = "127.0.0.1"
-
-_SIGNAL_SECONDS = 0.5
-"""Longest delay of a signal that another thread than the main one received."""
 
 ShapeOption = Annotated[
     Path | None,
@@ -158,7 +154,7 @@ def cluster(
             "or fewer --heartbeat-seconds"
         )
     names = [f"local-{number}" for number in range(nodes)]
-    stop = _stop_signal(until_stdin_closes)
+    stop = _stop_request(until_stdin_closes)
     with contextlib.ExitStack() as stack:
         folder = state or Path(stack.enter_context(_temporary_folder("kubetwin-")))
         variables = _variables(env, env_file)
@@ -172,7 +168,7 @@ def cluster(
         stack.enter_context(_nodes(names, file, node_shape, settings, heartbeat_seconds))
         with_network = {} if network is None else {"network": str(network)}
         _announce({"endpoint": server.endpoint, "kubeconfig": str(file), **with_network})
-        _wait(stop)
+        stop.wait()
 
 
 @app.command()
@@ -220,7 +216,7 @@ def node(
     with contextlib.ExitStack() as stack:
         folder = pods_dir or Path(stack.enter_context(_temporary_folder("kubetwin-pods-")))
         settings = _settings(folder, node_shape, variables, image_root, image, known_image, walls, hide, network)
-        stop = _stop_signal(until_stdin_closes)
+        stop = _stop_request(until_stdin_closes)
         if no_op is None:
             nodes = _nodes(names, kubeconfig, node_shape, settings, heartbeat_seconds)
         else:
@@ -228,7 +224,7 @@ def node(
         stack.enter_context(nodes)
         for ready in names:
             _announce({"node": ready})
-        _wait(stop)
+        stop.wait()
 
 
 @app.command()
@@ -243,10 +239,10 @@ def gateway(
     from kubetwin.gateway import serving
 
     _require_botocore()
-    stop = _stop_signal(until_stdin_closes)
+    stop = _stop_request(until_stdin_closes)
     with serving(kubeconfig, sts_endpoint=sts_endpoint, cluster_name=cluster_name, access_key=access_key) as served:
         _announce({"endpoint": served.endpoint, "ca_data": served.ca_data})
-        _wait(stop)
+        stop.wait()
 
 
 def main() -> None:
@@ -471,21 +467,9 @@ def _announce(facts: dict[str, str]) -> None:
     print(json.dumps(facts), flush=True)
 
 
-def _wait(stop: threading.Event) -> None:
-    """Wait until the event is set.
-
-    The kernel may deliver a signal to any thread, and does so while the end of a child wakes the main thread. CPython
-    runs the handler in the main thread when that executes bytecode: a wait without a limit would never let it run.
-    """
-    while not stop.wait(_SIGNAL_SECONDS):
-        pass
-
-
-def _stop_signal(until_stdin_closes: bool) -> threading.Event:
-    """An event that SIGINT and SIGTERM set, and with `until_stdin_closes` the end of standard input."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stop.set())
+def _stop_request(until_stdin_closes: bool) -> StopRequest:
+    """A request that SIGINT and SIGTERM make, and with `until_stdin_closes` the end of standard input."""
+    stop = StopRequest()
     if until_stdin_closes:
 
         def wait_for_end() -> None:

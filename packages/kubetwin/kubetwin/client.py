@@ -19,6 +19,9 @@ from kubetwin.kubeconfig import Connection, KubeconfigError
 _CONNECT_SECONDS = 5.0
 _READ_SECONDS = 30.0
 
+STOP_ANSWER_SECONDS = 5.0
+"""Longest time that a stopping node waits for an answer. Its requests together stay below `stopping.STOP_SECONDS`."""
+
 _MAX_IDLE = 32
 """Number of idle connections that are kept: as many as pods may report at the same time."""
 
@@ -51,10 +54,15 @@ class ApiClient:
         self._prefix = urlsplit(connection.server).path
         tls = {"ssl_context": connection.tls} if connection.tls else {}
         self._pool = urllib3.connection_from_url(connection.server, maxsize=_MAX_IDLE, retries=False, **tls)
+        self._answer_seconds = _READ_SECONDS
 
     def close(self) -> None:
         """Close the connections that are kept open for further requests."""
         self._pool.close()
+
+    def limit_answers(self, seconds: float) -> None:
+        """Change the longest time that a request made from now on waits for its answer."""
+        self._answer_seconds = seconds
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
         """Read an object or a list.
@@ -122,7 +130,7 @@ class ApiClient:
         query: Mapping[str, str],
         body: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
-        read_seconds: float = _READ_SECONDS,
+        read_seconds: float | None = None,
     ) -> urllib3.BaseHTTPResponse:
         url = self._prefix + path + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": "application/json", "User-Agent": "kubetwin-node"}
@@ -137,7 +145,7 @@ class ApiClient:
                 body=None if body is None else json.dumps(body).encode(),
                 headers=headers,
                 preload_content=False,
-                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=read_seconds),
+                timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=read_seconds or self._answer_seconds),
             )
         except (HTTPError, OSError, KubeconfigError) as error:
             raise ApiUnreachable(f"{self.server} does not answer: {_reason(error)}") from error
@@ -164,7 +172,7 @@ class Watch:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Events until the server ends the watch or the connection breaks."""
         rest = b""
-        with contextlib.suppress(HTTPError, OSError, ValueError, AttributeError):  # closed while it was read
+        with contextlib.suppress(HTTPError, OSError, ValueError, AttributeError), contextlib.closing(self._response):
             for block in self._response.stream(64 * 1024):
                 *lines, rest = (rest + block).split(b"\n")
                 for line in lines:
@@ -173,11 +181,10 @@ class Watch:
                         yield event
 
     def close(self) -> None:
-        """End the watch, also while another thread waits for its next event."""
+        """End the watch while another thread waits for its next event. That thread closes the response: closing waits
+        for the end of a read."""
         with contextlib.suppress(HTTPError, OSError, ValueError, AttributeError, RuntimeError):
             self._response.shutdown()
-        with contextlib.suppress(HTTPError, OSError):
-            self._response.close()
 
 
 def _parsed(content: bytes) -> Any:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubetwin.background import Worker, report, submit, surviving
-from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
+from kubetwin.client import STOP_ANSWER_SECONDS, ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.node.cluster_reader import ClusterReader
 from kubetwin.node.container_slot import NodeTools
 from kubetwin.node.events import EventRecorder
@@ -23,7 +23,7 @@ from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.memory import MemoryWatch
 from kubetwin.node.pod_watch import PodWatch
 from kubetwin.node.pod_worker import PodWorker, final_delete_options
-from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
+from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status, unregister
 from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.volumes import remove_all_but_logs
 
@@ -96,6 +96,7 @@ class ProcessNode:
     def stop(self) -> None:
         """Drain: take no more pods, end all, report how they ended, and remove the node from the cluster."""
         self._stopping.set()
+        self._api.limit_answers(STOP_ANSWER_SECONDS)
         with contextlib.suppress(RequestRefused, ApiUnreachable):
             self._api.patch(f"/api/v1/nodes/{self.spec.name}", {"spec": {"unschedulable": True}})
         self._watch.stop()
@@ -109,10 +110,7 @@ class ProcessNode:
         self._memory.stop()
         self._events.stop()
         self._cleaner.shutdown(wait=True)
-        with contextlib.suppress(RequestRefused, ApiUnreachable):
-            self._api.delete(f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases/{self.spec.name}")
-        with contextlib.suppress(RequestRefused, ApiUnreachable):
-            self._api.delete(f"/api/v1/nodes/{self.spec.name}")
+        unregister(self._api, [self.spec.name])
         self._server.stop()
 
     def register(self) -> None:

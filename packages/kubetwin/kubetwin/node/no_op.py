@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from kubetwin.background import Worker, submit, surviving
-from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
+from kubetwin.client import STOP_ANSWER_SECONDS, ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.kubelet_server import KubeletServer
 from kubetwin.node.log_catalogue import Logs
 from kubetwin.node.pod_watch import PodWatch
 from kubetwin.node.pod_worker import final_delete_options
-from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status
+from kubetwin.node.registration import LEASE_NAMESPACE, NodeSpec, lease, node_object, node_status, unregister
 from kubetwin.node.status import (
     ContainerStatus,
     PodState,
@@ -127,14 +127,10 @@ class NoOpNodes:
     def stop(self) -> None:
         """Remove the nodes from the cluster."""
         self._stopping.set()
+        self._api.limit_answers(STOP_ANSWER_SECONDS)
         self._watch.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for name in self._specs:
-            for path in (f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases", "/api/v1/nodes"):
-                try:
-                    self._api.delete(f"{path}/{name}")
-                except (RequestRefused, ApiUnreachable):
-                    break
+        unregister(self._api, self._specs)
         self._server.stop()
 
     def pods_listed(self, pods: list[dict[str, Any]]) -> None:

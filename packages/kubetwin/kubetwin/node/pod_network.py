@@ -53,6 +53,7 @@ class PodNetwork:
 
     def close(self) -> None:
         """End the process that keeps it. Safe to repeat."""
+        self._holder.kill()
         for stream in (self._holder.stdin, self._holder.stdout, self._holder.stderr):
             if stream is not None:
                 stream.close()

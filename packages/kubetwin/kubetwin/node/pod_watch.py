@@ -107,6 +107,8 @@ class PodWatch:
             allowWatchBookmarks="true",
             timeoutSeconds=_WATCH_SECONDS,
         )
+        if self._stopping.is_set():  # `stop` may have come before this watch was there to be ended
+            self._watch.close()
         for event in self._watch:
             if event.get("type") == "ERROR":
                 raise _ListAgain

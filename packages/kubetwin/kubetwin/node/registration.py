@@ -1,12 +1,15 @@
-"""A process node's Node object, status and lease. Pure."""
+"""A process node's Node object, status and lease, and their removal."""
 
 from __future__ import annotations
 
+import contextlib
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kubetwin.client import ApiClient, ApiUnreachable, RequestRefused
 from kubetwin.model import times
 from kubetwin.node.rewriting import LOOPBACK
 from kubetwin.node.shape import NodeShape
@@ -73,6 +76,15 @@ def lease(name: str, now: datetime) -> dict[str, Any]:
             "renewTime": times.micros(now),
         },
     }
+
+
+def unregister(api: ApiClient, names: Iterable[str]) -> None:
+    """Delete nodes and their leases, until the server does not answer."""
+    with contextlib.suppress(ApiUnreachable):
+        for name in names:
+            for path in (f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases", "/api/v1/nodes"):
+                with contextlib.suppress(RequestRefused):
+                    api.delete(f"{path}/{name}")
 
 
 def _condition(kind: str, status: str, reason: str, message: str, since: datetime, now: datetime) -> dict[str, Any]:

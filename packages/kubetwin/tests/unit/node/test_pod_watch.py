@@ -126,3 +126,38 @@ def test_a_watch_goes_on_after_an_unexpected_exception(caplog: pytest.LogCapture
     assert requests == ["list", "list", "watch 10"]
     assert seen[:2] == ["listed a", "changed b"]
     assert any("ValueError: not JSON" in message for message in caplog.messages)
+
+
+class SlowWatch(FakeWatch):
+    """A watch that opens when the test allows it, and has no event until it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requested, self.allowed, self.closed = threading.Event(), threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        assert self.closed.wait(30)
+        return iter(())
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_watch_that_is_opened_during_the_stop_is_ended() -> None:
+    slow, api = SlowWatch(), FakeApi(LIST)
+
+    def open_slowly(path: str, **query: str) -> SlowWatch:
+        slow.requested.set()
+        assert slow.allowed.wait(30)
+        return slow
+
+    api.watch = open_slowly  # type: ignore[method-assign]
+    watch = PodWatch(cast(ApiClient, api), "node-a", RecordingObserver())
+    watch.start()
+    assert slow.requested.wait(30)
+    stop = threading.Thread(target=watch.stop)
+    stop.start()
+    assert watch._stopping.wait(30)
+    slow.allowed.set()
+    assert slow.closed.wait(30)
+    stop.join()
