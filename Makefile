@@ -42,11 +42,11 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test test-slow test-trn1 mutants \
+.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test test-kubetwin test-slow test-trn1 mutants \
 	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo 'Options: CONFIG=mine reads config/mine.yaml; STACKS="Storage Orchestration" takes these stacks alone;'
 	@echo '  YES=1 answers the question; FORCE=1 deploys while runs go on; CHECK=no leaves check-account out;'
 	@echo '  CDK_OPTIONS=--no-rollback goes to the CDK; ONLY=cpu builds one kind of image.'
@@ -82,13 +82,19 @@ index: $(INSTALLED)
 	$(BIN)/pytest -q tests/infrastructure/test_requirements.py -m index
 
 unit: $(INSTALLED) ## The fast tests, in about a minute
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit packages/kubetwin/tests/unit -m "not slow and not lengthy"
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit -m "not slow and not lengthy"
 
-test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check and make test-trn1, and the slow proofs
+test: $(INSTALLED) $(NODE_TOOLS) ## All tests but those of make check, make test-kubetwin and make test-trn1, and the slow proofs
 	$(BIN)/pytest -q $(THREE_WORKERS) --ignore $(PROGRAMS) --ignore tests/lints -m "not slow and not index"
+
+# A distribution of its own: its tests have the settings of its pyproject.toml and need nothing of the rest.
+KUBETWIN_TESTS = cd packages/kubetwin && ../../$(BIN)/pytest -q
+test-kubetwin: $(INSTALLED) ## The tests of packages/kubetwin, but for the slow ones
+	$(KUBETWIN_TESTS) $(THREE_WORKERS) -m "not slow"
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's programs on the newest PyTorch
 	$(BIN)/pytest -q --timeout 3600 -m slow
+	PATH="$$PATH:$$PWD/.venv-torchx/bin" && $(KUBETWIN_TESTS) --timeout 3600 -m slow
 	$(BIN)/pytest -q --timeout 3600 -m "not slow" $(PROGRAMS)
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests

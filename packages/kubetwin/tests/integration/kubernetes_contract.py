@@ -1,7 +1,7 @@
 """Replays the recorded Kubernetes scenarios against kubetwin, and writes the outcomes into the documentation.
 
-python packages/kubetwin/tests/integration/kubernetes_contract.py          # shows the table
-python packages/kubetwin/tests/integration/kubernetes_contract.py --write  # puts it into docs/kubernetes-contract.md
+python tests/integration/kubernetes_contract.py        # shows the table
+python tests/integration/kubernetes_contract.py PAGE   # puts it into a page in Markdown, in place of the one there
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from kubetwin.node.shape import read_shape
 from kubetwin.server import ApiServer
 
 ASSETS = Path(__file__).parents[1] / "recordings"
-PAGE = Path(__file__).parents[4] / "docs" / "kubernetes-contract.md"
 AT_ONCE = 8
 """Scenarios that run side by side: most of their time they wait."""
 
@@ -146,19 +145,18 @@ def table(outcomes: dict[str, Outcome]) -> str:
     return "\n".join(lines)
 
 
-def write_page(text: str) -> None:
-    """Replace the table in the documentation."""
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
+def write_page(path: Path, text: str) -> None:
+    """Replace the table of a page."""
+    before, rest = path.read_text().split(BEGIN)
     _, after = rest.split(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    path.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder)) as server:
         text = table(replay(server, Path(folder)))
-    if "--write" in sys.argv[1:]:
-        write_page(text)
+    for page in sys.argv[1:]:
+        write_page(Path(page), text)
     print(text)
 
 
