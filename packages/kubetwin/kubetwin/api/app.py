@@ -22,7 +22,6 @@ from kubetwin.api.reading import Reader
 from kubetwin.api.request_metrics import RequestMetrics
 from kubetwin.api.requests import RequestInfo, parse_request
 from kubetwin.api.reviews import Reviews, review_of
-from kubetwin.api.scale import Scales
 from kubetwin.api.streams import KINDS as STREAMS
 from kubetwin.api.streams import StreamProxy
 from kubetwin.api.subresources import Subresources
@@ -39,6 +38,11 @@ MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
 PIECE_BYTES = 256 * 1024
 _VIEWS = ("", "status")
 """Subresources on which the ordinary verbs work."""
+_MISSING = {
+    ("pods", "portforward"): "this cluster forwards no ports",
+    ("pytorchjobs.kubeflow.org", "scale"): "this cluster scales no PyTorchJobs: change the replicas in their spec",
+}
+"""Subresources of Kubernetes that are refused, with the sentence that says so."""
 
 
 class Application:
@@ -61,7 +65,6 @@ class Application:
         self.authorizer = Authorizer(cluster.store)
         self.reader, self.writer = Reader(cluster), Writer(cluster)
         self.reviews = Reviews(cluster.registry, self.authorizer, identify)
-        self.scales = Scales(cluster)
         self.openapi = OpenApi(cluster.registry)
         self.request_metrics = RequestMetrics()
 
@@ -94,7 +97,8 @@ class Application:
         self.request_metrics.count(info)
         self.authorizer.check(user, info)
         if info.resource != "pods" or info.group or info.subresource not in STREAMS:
-            raise errors.bad_request("only pods/exec, pods/attach and pods/portforward are WebSockets here")
+            reason = _MISSING.get((info.resource, info.subresource))
+            raise errors.bad_request(reason or "only pods/exec and pods/attach are WebSockets here")
         # A handshake is a GET, and what follows is no reading: both verbs are needed (since Kubernetes 1.35).
         self.authorizer.check(user, replace(info, verb="create"))
         return Call(info, self._resource(info), client.query_params, client.headers, b"", user)
@@ -138,6 +142,8 @@ class Application:
             return await self.reviews.create(call)
         if call.resource.key == "pods" and info.subresource in STREAMS:
             self.streams.refuse(call)
+        if missing := _MISSING.get((call.resource.key, info.subresource)):
+            raise ApiError(405, "MethodNotAllowed", missing, {})
         if call.resource.refusal and info.verb in ("create", "update", "patch"):
             raise ApiError(405, "MethodNotAllowed", call.resource.refusal, {})
         if info.subresource and all(sub.name != info.subresource for sub in call.resource.subresources):
@@ -146,8 +152,6 @@ class Application:
             if method != "GET":
                 raise errors.method_not_allowed()
             return await self.logs.get(call)
-        if info.subresource == "scale":
-            return self.scales.answer(call, method)
         if info.subresource not in _VIEWS:
             if method not in ("POST", "PUT"):
                 raise errors.method_not_allowed()

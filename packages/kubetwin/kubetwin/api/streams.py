@@ -1,4 +1,4 @@
-"""pods/exec, pods/attach and pods/portforward: checked here, then relayed as WebSockets to the node's kubelet."""
+"""pods/exec and pods/attach: checked here, then relayed as WebSockets to the node's kubelet."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from kubetwin.background import report
 from kubetwin.model.errors import ApiError, bad_request, internal_error
 from kubetwin.state.cluster import Cluster
 
-KINDS = {"exec": "exec", "attach": "attach", "portforward": "portForward"}
-"""The subresources, and what a kubelet calls them."""
+KINDS = ("exec", "attach")
+"""The subresources, and paths of a kubelet."""
 
 _SWITCHES = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _READ_BYTES = 64 * 1024
@@ -74,13 +74,10 @@ class StreamProxy:
     def _target(self, call: Call) -> tuple[Kubelet, str]:
         info = call.info
         pod = self.cluster.get(call.resource, info.namespace, info.name)
-        path = f"/{KINDS[info.subresource]}/{info.namespace}/{info.name}"
-        if info.subresource == "portforward":
-            options = [("ports", port) for port in call.query.getlist("ports")]
-        else:
-            path += f"/{container_of(pod, call.query.get('container', ''))}"
-            options = [(short, "1") for name, short in _SWITCHES.items() if parse_boolean(call.query.get(name))]
-            options += [("command", word) for word in call.query.getlist("command")]
+        container = container_of(pod, call.query.get("container", ""))
+        path = f"/{info.subresource}/{info.namespace}/{info.name}/{container}"
+        options = [(short, "1") for name, short in _SWITCHES.items() if parse_boolean(call.query.get(name))]
+        options += [("command", word) for word in call.query.getlist("command")]
         node_name = pod["spec"].get("nodeName")
         if not node_name:
             raise bad_request(f"pod {info.name} does not have a host assigned")

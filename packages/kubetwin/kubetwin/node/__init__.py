@@ -7,7 +7,7 @@ real one alike. `agent.ProcessNode` is the entry point. Its parts:
 * `pod_worker` takes one pod from Pending to its end: `environment`, `volumes` and `rewriting` make the
   container's surroundings, `container` and `supervisor` run it, `status` computes its reported state;
 * `log_writer` and `log_reader` keep the output; `kubelet_server` serves it, and commands in the containers
-  (`exec_session`, `port_forward`), as a kubelet does.
+  (`exec_session`), as a kubelet does.
 
 `kubetwin.client` is the connection to the API server.
 """

@@ -103,7 +103,7 @@ def execute(websocket: WebSocket, launch: Launch, command: Sequence[str], option
         channels.finish(_could_not_start(error))
         return
     try:
-        channels.multiplexer.run(until_sources_end=True)
+        channels.multiplexer.run()
         if websocket.closed:
             process.kill()
         code = process.wait()
@@ -119,7 +119,7 @@ def attach(websocket: WebSocket, log: ContainerLog) -> None:
     channels.show(read, _STDOUT)
     Worker(_follow, log, write, name="node-attach").start()
     try:
-        channels.multiplexer.run(until_sources_end=True)
+        channels.multiplexer.run()
     finally:
         channels.multiplexer.close()
     channels.finish(exit_status(0))

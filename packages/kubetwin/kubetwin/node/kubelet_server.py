@@ -1,7 +1,7 @@
-"""The kubelet's own endpoint over HTTPS: logs of containers, commands in them, and their ports.
+"""The kubelet's own endpoint over HTTPS: logs of containers, and commands in them.
 
 * `GET /containerLogs/{namespace}/{pod}/{container}` answers `pods/log`;
-* `GET /exec/…`, `/attach/…` and `/portForward/{namespace}/{pod}` become WebSockets.
+* `GET /exec/…` and `/attach/…` become WebSockets.
 
 Bound to loopback. As with a kubelet by default, the certificate is the node's own and the API server does not check
 it. The API server shows its own certificate, and only with that is anything answered but `/healthz`: every user of the

@@ -1,4 +1,4 @@
-"""Copies between one WebSocket and the streams of a command or of ports, in one thread.
+"""Copies between one WebSocket and the streams of a command, in one thread.
 
 One thread, because a TLS connection must not be read and written by two at the same time.
 """
@@ -161,13 +161,13 @@ class Multiplexer:
         self._sinks.append(sink)
         return sink
 
-    def run(self, *, until_sources_end: bool) -> None:
-        """Copy until the client has gone or, if wanted, until every source has ended."""
+    def run(self) -> None:
+        """Copy until the client has gone or every source has ended."""
         connection = self.websocket.socket
         self._selector.register(connection, selectors.EVENT_READ, self._receive)
         reads = True
         self._receive()  # TLS may hold bytes that no selector sees
-        while not self.websocket.closed and (self._sources or not until_sources_end):
+        while not self.websocket.closed and self._sources:
             takes = sum(len(sink.waiting) for sink in self._sinks) < _MOST_WAITING_BYTES
             if takes != reads:
                 if takes:

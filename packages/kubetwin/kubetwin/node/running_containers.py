@@ -43,8 +43,3 @@ class RunningContainers:
         """A container, or None if it does not run."""
         with self._lock:
             return self._running.get((namespace, pod, name))
-
-    def any_of(self, namespace: str, pod: str) -> RunningContainer | None:
-        """One of a pod's containers, or None if none of them runs."""
-        with self._lock:
-            return next((found for key, found in self._running.items() if key[:2] == (namespace, pod)), None)

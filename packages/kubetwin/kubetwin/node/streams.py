@@ -8,13 +8,13 @@ from email.message import Message
 
 from wsproto.utilities import generate_accept_token
 
-from kubetwin.node import exec_session, port_forward
+from kubetwin.node import exec_session
 from kubetwin.node.exec_session import BadRequest, StreamOptions
 from kubetwin.node.log_catalogue import KubeletRefusal
 from kubetwin.node.multiplexer import WebSocket
 from kubetwin.node.running_containers import RunningContainers
 
-STREAMS = ("exec", "attach", "portForward")
+STREAMS = ("exec", "attach")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def open_stream(parts: Sequence[str], query: Mapping[str, Sequence[str]], runnin
     """What a request asks for.
 
     Args:
-        parts: Its path: the kind of stream, namespace, pod, and for commands the container.
+        parts: Its path: the kind of stream, namespace, pod, container.
         query: Its query parameters.
         running: The node's containers that run.
 
@@ -38,11 +38,9 @@ def open_stream(parts: Sequence[str], query: Mapping[str, Sequence[str]], runnin
         KubeletRefusal: If the container does not run, or the request asks for nothing that exists.
     """
     kind, *names = parts
-    if len(names) != (2 if kind == "portForward" else 3):
+    if len(names) != 3:
         raise KubeletRefusal(404, "404 page not found\n")
     try:
-        if kind == "portForward":
-            return _port_forward(names[0], names[1], query, running)
         options = StreamOptions.from_query(query)
     except BadRequest as error:
         raise KubeletRefusal(400, str(error)) from error
@@ -82,11 +80,3 @@ def handshake(headers: Message, protocols: Sequence[str]) -> dict[str, str]:
         "Sec-WebSocket-Accept": accept if isinstance(accept, str) else accept.decode(),
         "Sec-WebSocket-Protocol": chosen,
     }
-
-
-def _port_forward(namespace: str, pod: str, query: Mapping[str, Sequence[str]], running: RunningContainers) -> Stream:
-    found = running.any_of(namespace, pod)
-    if found is None:
-        raise KubeletRefusal(500, f"network namespace for pod {namespace}/{pod} is closed")
-    ports, network = port_forward.ports_of(query), found.launch.network
-    return Stream(port_forward.PROTOCOLS, lambda socket: port_forward.forward(socket, ports, network))

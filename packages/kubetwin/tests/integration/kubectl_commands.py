@@ -104,7 +104,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("!exec web -c main -- sh -c exit\\ 3", "exit code 3"),
     ("!exec web -c odd -- true", "container odd is not valid for pod web"),
     ("cp -c main FILE web:/tmp/copied", ""),
-    ("!port-forward pod/web 18437:80", "streams over WebSockets only"),
+    ("!port-forward pod/web 18437:80", "this cluster forwards no ports"),
     # create and change
     ("create cm made --from-literal=k=v", "configmap/made created"),
     ("create cm made2 --from-literal=k=v --dry-run=server", "created (server dry run)"),

@@ -1,10 +1,8 @@
-"""Commands in pods, files and ports: kubectl and the official Python client against `python -m kubetwin`."""
+"""Commands in pods and files: kubectl and the official Python client against `python -m kubetwin`."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import re
 import ssl
 import uuid
 from collections.abc import Iterator
@@ -16,10 +14,6 @@ from kubernetes import client, config, stream
 from kubetwin.client import RequestRefused
 from kubetwin_testing.cluster import Cluster, command, eventually
 from kubetwin_testing.kubernetes_cli import Cli, program
-
-SERVER = 'python -c \'import http.server as h; s=h.HTTPServer(("127.0.0.1", 0), h.SimpleHTTPRequestHandler); ' + (
-    "print(s.server_port, flush=True); s.serve_forever()'"
-)
 
 
 @pytest.fixture(scope="module")
@@ -126,24 +120,15 @@ def test_a_terminal_has_the_size_of_the_client_s(core: client.CoreV1Api, cluster
     assert "terminal" in shown
 
 
-def test_the_python_client_reaches_a_port_of_a_pod(core: client.CoreV1Api, cluster: Cluster) -> None:
-    cluster.run("web", SERVER)
-    cluster.phase("web", "Running")
-    port = int(eventually(lambda: re.match(r"\d+\n", cluster.log("web")) and cluster.log("web"), "the port is printed"))
-    forwarded = stream.portforward(
-        core.connect_get_namespaced_pod_portforward, "web", cluster.namespace, ports=str(port)
-    )
-    with contextlib.closing(forwarded.socket(port)) as connection:
-        connection.setblocking(True)
-        connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        with connection.makefile("rb") as answer:
-            assert answer.read().startswith(b"HTTP/1.0 200")
-    unused = stream.portforward(core.connect_get_namespaced_pod_portforward, "web", cluster.namespace, ports="1")
-    assert "failed to connect to localhost:1 inside the pod" in eventually(lambda: unused.error(1), "it is refused")
+def test_a_request_to_forward_a_port_is_refused(kubectl: Cli, core: client.CoreV1Api, cluster: Cluster) -> None:
+    sentence = "this cluster forwards no ports"
+    assert sentence in kubectl.refused("port-forward", "target", "18437:80")
+    with pytest.raises(client.ApiException, match=sentence):
+        stream.portforward(core.connect_get_namespaced_pod_portforward, "target", cluster.namespace, ports="80")
 
 
 def test_a_command_needs_the_verb_create_beside_get(kubectl: Cli, cluster: Cluster) -> None:
-    kubectl("create", "role", "reader", "--verb=get", "--resource=pods,pods/exec,pods/attach,pods/portforward")
+    kubectl("create", "role", "reader", "--verb=get", "--resource=pods,pods/exec,pods/attach")
     kubectl("create", "serviceaccount", "reader")
     account = f"{kubectl.namespace}:reader"
     kubectl("create", "rolebinding", "reader", "--role=reader", f"--serviceaccount={account}")
@@ -151,16 +136,9 @@ def test_a_command_needs_the_verb_create_beside_get(kubectl: Cli, cluster: Clust
     for what, words in (("exec", ["--", "true"]), ("attach", [])):
         refused = kubectl.refused(what, "target", *reader, *words)
         assert f'cannot create resource "pods/{what}" in API group ""' in refused
-    login = config.new_client_from_config(str(cluster.kubeconfig)).configuration
-    login.cert_file = login.key_file = login.refresh_api_key_hook = None
-    login.api_key = {"authorization": f"Bearer {kubectl('create', 'token', 'reader').strip()}"}
-    forward = client.CoreV1Api(client.ApiClient(login)).connect_get_namespaced_pod_portforward
-    with pytest.raises(client.ApiException, match='cannot create resource \\\\"pods/portforward'):
-        stream.portforward(forward, "target", cluster.namespace, ports="1")
-    kubectl("create", "role", "runner", "--verb=create", "--resource=pods/exec,pods/portforward")
+    kubectl("create", "role", "runner", "--verb=create", "--resource=pods/exec")
     kubectl("create", "rolebinding", "runner", "--role=runner", f"--serviceaccount={account}")
     kubectl("exec", "target", *reader, "--", "true")
-    stream.portforward(forward, "target", cluster.namespace, ports="1").close()
 
 
 def test_a_container_that_does_not_run_takes_no_command(kubectl: Cli, cluster: Cluster) -> None:
