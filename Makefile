@@ -95,6 +95,7 @@ test-kubetwin: $(INSTALLED) ## The tests of packages/kubetwin, but for the slow 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's programs on the newest PyTorch
 	$(BIN)/pytest -q --timeout 3600 -m slow
 	PATH="$$PATH:$$PWD/.venv-torchx/bin" && $(KUBETWIN_TESTS) --timeout 3600 -m slow
+	$(KUBETWIN_TESTS) --timeout 3600 -m "not slow" --hypothesis-profile thorough tests/unit
 	$(BIN)/pytest -q --timeout 3600 -m "not slow" $(PROGRAMS)
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients. The benchmarks' tests
