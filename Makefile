@@ -94,7 +94,7 @@ test-kubetwin: $(INSTALLED) ## The tests of packages/kubetwin, but for what take
 nightly: test-slow mutants ## Everything that takes too long for each change; docs/nightly.md has the last results
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's tests on the newest PyTorch
-	PATH="$$PATH:$$PWD/.venv-torchx/bin" $(BIN)/python -m tests.nightly slow programs inputs kubetwin
+	PATH="$$PATH:$$PWD/.venv-torchx/bin" $(BIN)/python -m tests.nightly slow programs inputs kubetwin kubetwin-inputs
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients.
 TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"

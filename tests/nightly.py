@@ -57,6 +57,11 @@ PHASES = {
         words=(*_PYTEST, "-m", "hypothesis and not slow", "--hypothesis-profile", "nightly"),
     ),
     "kubetwin": Phase(title="Long proofs of kubetwin", words=(*_PYTEST, "-m", "slow"), folder="packages/kubetwin"),
+    "kubetwin-inputs": Phase(
+        title="Generated inputs for kubetwin, forty times as many as for each change",
+        words=(*_PYTEST, "-m", "hypothesis and not slow", "--hypothesis-profile", "thorough", "tests/unit"),
+        folder="packages/kubetwin",
+    ),
     "machines": Phase(title="Small faults in the state machines", words=("-m", "tests.mutants"), counts_tests=False),
     "modules": Phase(title="Small faults in modules", words=("-m", "tests.module_mutants"), counts_tests=False),
     "stacks": Phase(title="Small faults in the stacks", words=("-m", "tests.stack_mutants"), counts_tests=False),

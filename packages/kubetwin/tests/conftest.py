@@ -4,5 +4,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-settings.register_profile("kubetwin", deadline=None)  # the speed of a machine is no property of the code
+# The speed of a machine is no property of the code: no deadline.
+settings.register_profile("kubetwin", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=1000)  # make nightly
 settings.load_profile("kubetwin")

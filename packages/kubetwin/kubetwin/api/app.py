@@ -37,7 +37,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
 PIECE_BYTES = 256 * 1024
 _VIEWS = ("", "status")
-"""Subresources on which the ordinary verbs work."""
+"""Subresources that the ordinary verbs read and change."""
 _MISSING = {
     ("pods", "portforward"): "this cluster forwards no ports",
     ("pytorchjobs.kubeflow.org", "scale"): "this cluster scales no PyTorchJobs: change the replicas in their spec",

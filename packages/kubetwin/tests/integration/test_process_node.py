@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from kubetwin import __main__
 from kubetwin.node import pod_worker
 from kubetwin.node.agent import ProcessNode
 from kubetwin.node.launching import RuntimeSettings
@@ -400,24 +401,37 @@ def test_an_image_that_a_node_was_not_told_cannot_be_pulled(cluster: Cluster) ->
         cluster.delete("unknown")
 
 
-def fails(*arguments: str) -> str:
-    """The message of the command, which has to fail."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "kubetwin", *arguments], capture_output=True, text=True, timeout=WAIT_SECONDS
-    )
-    assert ended.returncode == 2
-    assert ended.stdout == ""
-    assert "Traceback" not in ended.stderr
-    return ended.stderr
+@pytest.fixture
+def fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., str]]:
+    """A function that runs the command in this process and returns its message. The command has to fail."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["kubetwin", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            __main__.main()
+        printed = capsys.readouterr()
+        assert (ended.value.code, printed.out) == (2, "")
+        assert "Traceback" not in printed.err
+        return printed.err
+
+    yield run
+    signal.set_wakeup_fd(-1)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"--port: port {port} on 127.0.0.1 is in use by another program" in fails("--port", str(port))
+        command = [sys.executable, "-m", "kubetwin", "--port", str(port)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"--port: port {port} on 127.0.0.1 is in use by another program" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
-def test_a_missing_kubeconfig_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_one_sentence(fails: Callable[..., str], tmp_path: Path) -> None:
     assert "cannot read the kubeconfig" in fails("node", "--kubeconfig", str(tmp_path / "none"))
 
 
@@ -430,11 +444,13 @@ def test_a_missing_kubeconfig_is_one_sentence(tmp_path: Path) -> None:
         (("--no-op", "1", "--no-op-log", "json:__name__"), "--no-op-log json:__name__: is not a function"),
     ],
 )
-def test_a_log_function_that_cannot_be_used_is_one_sentence(options: tuple[str, ...], message: str) -> None:
+def test_a_log_function_that_cannot_be_used_is_one_sentence(
+    fails: Callable[..., str], options: tuple[str, ...], message: str
+) -> None:
     assert message in fails("node", "--kubeconfig", "unread", *options)
 
 
-def test_an_unreachable_api_server_is_one_sentence(tmp_path: Path) -> None:
+def test_an_unreachable_api_server_is_one_sentence(fails: Callable[..., str], tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
         "{current-context: x, contexts: [{name: x, context: {cluster: c}}],"
@@ -454,11 +470,11 @@ def test_an_unreachable_api_server_is_one_sentence(tmp_path: Path) -> None:
         (["--sts-endpoint", "http://localhost:1"], "--sts-endpoint and --cluster-name belong together"),
     ],
 )
-def test_malformed_options_are_one_sentence(arguments: list[str], message: str) -> None:
+def test_malformed_options_are_one_sentence(fails: Callable[..., str], arguments: list[str], message: str) -> None:
     assert message in fails(*arguments)
 
 
-def test_a_malformed_line_of_variables_is_named_and_not_shown(tmp_path: Path) -> None:
+def test_a_malformed_line_of_variables_is_named_and_not_shown(fails: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "variables").write_text("KEY=value\na-secret\n")
     message = fails("--env-file", str(tmp_path / "variables"))
     assert ("line 2 has to be KEY=VALUE" in message, "a-secret" in message) == (True, False)
