@@ -2,7 +2,7 @@
 
 The workflow writes one plan for a job. On every node the supervisor (`trainer.supervisor`) reads it, executes the steps
 and starts the program. A plan is text for people as well: one line of JSON for each step (docs/architecture.md, "A
-gang's command"; docs/decisions/0084-a-gangs-command-is-a-plan.md).
+gang's command"; docs/decisions/0084-plan-of-a-gang.md).
 """
 
 from __future__ import annotations
