@@ -17,6 +17,17 @@ from tests.unit.lambdas import test_slurm_script as scripts
 from trainflow.models.run import Run, Stage
 
 
+class Blocks(yaml.SafeDumper):
+    """Writes texts of several lines, such as plans, as blocks of lines."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+Blocks.add_representer(str, _text)
+
+
 def main() -> None:
     """Write those that differ, and name them."""
     for path in (*manifests.SEEDS, *scripts.SEEDS):
@@ -46,7 +57,7 @@ def _write(path: Path, run: Run, stage: Stage) -> None:
     else:
         golden = manifests.GOLDEN / f"{path.stem}-{stage}.yaml"
         objects = manifests.rendered(job)
-        text = yaml.safe_dump_all(objects, sort_keys=False, width=120)
+        text = yaml.dump_all(objects, Dumper=Blocks, sort_keys=False, width=120)
         same = golden.exists() and list(yaml.safe_load_all(golden.read_text())) == objects
     if not same:
         golden.parent.mkdir(exist_ok=True)

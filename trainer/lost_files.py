@@ -8,7 +8,7 @@ a line of the log (`trainflow.protocol.lost_files`), which the workflow reads.
 A file is newer if both its content and its entry in the file system were changed after the start. An unpacked archive
 has old times of change, and a file that was there before has an old entry, so neither is taken for a result.
 
-In pods `trainer.error_file` calls this module, since it outlives the program; a Slurm job starts it as a program. It
+In pods `trainer.supervisor` calls this module, since it outlives the program; a Slurm job starts it as a program. It
 never makes the training fail, and takes a few seconds at most, whatever is in the folder.
 """
 
@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from trainer.resume import DECISIONS
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
 from trainer.runtime.files import written_whole
+from trainer.runtime.node import SHARED_NOTES
 from trainer.runtime.workers import Worker
 from trainflow.protocol import variables
 from trainflow.protocol.lost_files import (
@@ -152,7 +152,7 @@ def gang_of(environ: Mapping[str, str], environment: Environment, *, node: str, 
         num_nodes: Nodes of the gang, the fewest of an elastic one.
         speaks: Whether the workflow may read this node's log.
     """
-    shared = None if environment.run_dir is None else environment.run_dir / DECISIONS
+    shared = None if environment.run_dir is None else environment.run_dir / SHARED_NOTES
     attempt = environ.get(variables.ATTEMPT, "1")
     return Gang(node=node, num_nodes=num_nodes, speaks=speaks, folder=shared, attempt=attempt)
 

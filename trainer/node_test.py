@@ -1,4 +1,5 @@
-"""Test of a gang's nodes, on every process of it: `torchrun … -m trainer.node_test` (started by `trainer.node_health`).
+"""Test of a gang's nodes, on every process of it: `torchrun … -m trainer.node_test`, as the step
+`trainer.steps.node_health` starts it.
 
 Once all nodes are there, each process copies memory of its device, and each pair of neighbouring nodes exchanges data.
 The test advises: its verdict goes into a file, and the process ends with 0 whatever it has found. Imports, the start of

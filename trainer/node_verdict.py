@@ -1,4 +1,4 @@
-"""The verdict of a test of a gang's nodes, from the test's processes to `trainer.node_health`, which started them.
+"""The verdict of a test of a gang's nodes, from the test's processes to the supervisor, which started them.
 
 Files in a folder of this node (`variables.NODE_TEST_DIR`) carry it: an exit code says nothing, since a launcher also
 ends with 1 where a device hangs, a process is killed or a library is missing, and none of these ends a training.

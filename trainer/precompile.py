@@ -5,6 +5,8 @@ does the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compi
 same last lines, which are counted here. A node of the gang whose process prints none (rank 0 is on another node) has no
 result.
 
+Jobs of the workflow do the same as a step of their plan (`trainer.supervisor`).
+
 The cache, TRAINFLOW_CACHE_DIR, belongs to this gang alone. The gang's first node prepares the folder before it joins
 the other nodes, which wait for it, and completes the folder after they have ended.
 """
@@ -18,11 +20,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainer import compile_cache
 from trainer.runtime import environment
 from trainer.runtime.commands import SignalForwarding, exit_code, node_rank
 from trainer.runtime.errors import BAD_INPUT, GraphCompilationFailed, TrainerError
 from trainer.runtime.files import leave_result
+from trainer.steps import compile_cache
 from trainflow.protocol import result, variables
 from trainflow.protocol.compiler_log import CompilerLog
 
@@ -57,9 +59,24 @@ def _precompile(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     if not command:
         print("Give the training's command: python -m trainer.precompile -- torchrun …", file=sys.stderr)
         return BAD_INPUT
+    return compiled(command, environ, again=again, is_first_node=node_rank(command) == 0)
+
+
+def compiled(command: Sequence[str], environ: Mapping[str, str], *, again: bool, is_first_node: bool) -> int:
+    """Run a command so that it only compiles, and count the graphs.
+
+    Args:
+        command: The program and its words.
+        environ: Its environment variables.
+        again: Whether graphs that failed before are compiled again.
+        is_first_node: Whether this node prepares the cache and seals it.
+
+    Returns:
+        The command's exit code; 1 if it succeeded although a graph failed; 2 if it cannot be started.
+    """
     place = environment.read(environ)
     compiler = shutil.which(NEURON_COMPILER, path=environ.get("PATH"))
-    cache = place.cache_dir if node_rank(command) == 0 else None
+    cache = place.cache_dir if is_first_node else None
     if cache is not None:
         compile_cache.begin(cache)
         if compiler and again:

@@ -68,7 +68,7 @@ class ProbeConfig:
     processes_per_node: int = 1
     """Processes of the gang on each node."""
     checkpoints: str | None = None
-    """Pattern of the program's checkpoints below the run's folder, as of `trainer.resume`. Default: our own format."""
+    """Pattern of the program's checkpoints below the run's folder, as in a plan. Default: our own format."""
     marker: str | None = None
     """Name of a file that only a complete checkpoint's folder has."""
 

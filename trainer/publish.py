@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.checkpoints import checkpoint_files, patterns
 from trainer.checkpoints.checkpoint_files import CheckpointFile
-from trainer.resume import DECISIONS
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+from trainer.runtime.node import SHARED_NOTES
 from trainflow.protocol import variables
 from trainflow.protocol.s3_urls import S3Url
 
@@ -88,7 +88,7 @@ def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, dict[st
         print(f"{skipped.path} is not complete: {reason}.", flush=True)
     newest = chosen.path if chosen else None
     # Where none is known to be complete, all are kept: one may be of a format that is judged wrongly.
-    left_out = {source / DECISIONS, *(each.path for each in found if chosen and each != chosen)}
+    left_out = {source / SHARED_NOTES, *(each.path for each in found if chosen and each != chosen)}
     files = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out & {file, *file.parents})
     return newest, {_name(file, source): file for file in files}
 
@@ -111,7 +111,7 @@ def newest_checkpoint(source: Path) -> CheckpointFile | None:
 def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path]:
     """The files to publish, by their names below the prefix: all files of the folder, but only the newest
     checkpoint."""
-    left_out = {source / checkpoint_files.FOLDER, source / DECISIONS}
+    left_out = {source / checkpoint_files.FOLDER, source / SHARED_NOTES}
     others = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out.intersection(file.parents))
     newest = (checkpoint.path, checkpoint.record_path) if checkpoint else ()
     return {_name(file, source): file for file in (*newest, *others)}

@@ -246,7 +246,7 @@ def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *,
 
     A job that has logged a step has to log the next one. Of one that has not, perhaps because its program reports no
     steps, any new line in rank 0's log is a sign of life. A program beside it, where there is one, prints a line when
-    files below the run's folder have changed (`trainer.relay_progress`). Utilization of devices is no sign: ranks that
+    files below the run's folder have changed (`trainer.steps.progress`). Utilization of devices is no sign: ranks that
     wait in a collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
 
     Raises:

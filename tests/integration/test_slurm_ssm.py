@@ -81,12 +81,12 @@ def slurm(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SsmControll
     return SsmController("i-0123456789abcdef0", user=cluster.user)
 
 
-CHECKED = """#!/bin/sh
-[ "$2" = trainer.locked_memory ] || exit 0
-shift 5
-exec "$@"
+SUPERVISED = f"""#!/bin/sh
+[ "$2" = trainer.supervisor ] || exit 0
+export PYTHONPATH={Path.cwd()}
+exec {sys.executable} "$@"
 """
-"""Of our modules, only the check before a gang's program starts another program."""
+"""Of our modules, only the supervisor of a gang's program starts another program."""
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def site(tmp_path: Path) -> Site:
     """Nodes with a program that prints its arguments, and with no program that uses S3."""
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "program/trainer").mkdir(parents=True)
-    for name, text in {"torchrun": PROGRAM, "python": CHECKED}.items():
+    for name, text in {"torchrun": PROGRAM, "python": SUPERVISED}.items():
         (tmp_path / "venv/bin" / name).write_text(text)
         (tmp_path / "venv/bin" / name).chmod(0o755)
     return Site(

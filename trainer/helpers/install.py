@@ -17,13 +17,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer import code
 from trainer.helpers import start
 from trainer.images.smoke import ROOT, modules_of_ours, source_of
 from trainer.runtime import program
 from trainer.runtime.arguments import parse
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, StorageFailed
+from trainer.steps import code
 
 AWS_CLIENT = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six", "urllib3")
 """Packages of AWS's client, with which rank 0 of an elastic gang announces its pod and programs' secrets are read. They
@@ -31,6 +31,10 @@ are pure Python."""
 
 S3, SECRETS = "s3", "secretsmanager"
 """Services whose descriptions are copied where they are needed: botocore holds hundreds, 30 MB."""
+
+
+NOT_IN_PODS = ("trainer.steps.code",)
+"""Modules that the helpers import on Slurm's nodes only: in a pod, this program fetches the run's code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,8 @@ def install(folder: Path, *, services: Collection[str]) -> None:
 
 def helper_files() -> Iterator[Path]:
     """Files of the helpers and of all that they import of ours, packages' own files included."""
-    modules = modules_of_ours(f"trainer.{name}" for name in start.PROGRAMS + start.IN_TRAININGS)
+    programs = (f"trainer.{name}" for name in start.PROGRAMS + start.IN_TRAININGS)
+    modules = modules_of_ours(programs, without=NOT_IN_PODS)
     packages = {".".join(module.split(".")[:depth]) for module in modules for depth in range(1, module.count(".") + 1)}
     for module in sorted(modules | packages):
         yield source_of(module)

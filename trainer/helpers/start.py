@@ -11,21 +11,7 @@ import sys
 OLDEST = (3, 10)
 """Oldest Python that runs the helpers: PyTorch from 2.9 on and the S3 client (boto3) need it too."""
 
-PROGRAMS = (
-    "announce",
-    "compile_cache",
-    "error_file",
-    "fetch_secrets",
-    "launch",
-    "limit_steps",
-    "locked_memory",
-    "node_health",
-    "precompile",
-    "probe",
-    "relay_progress",
-    "resume",
-    "workspace",
-)
+PROGRAMS = ("announce", "limit_steps", "precompile", "probe", "supervisor")
 """Modules of `trainer` that are helpers. They need nothing but Python."""
 
 IN_TRAININGS = ("node_test",)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainer.helpers import start
 
-SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install", "trainer.code")
+SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install")
 """The small jobs of the workflow, and what prepares a training's container; they need no package of the training."""
 
 HELPERS = tuple(f"trainer.{name}" for name in start.PROGRAMS)
@@ -69,24 +69,24 @@ def main(argv: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def foreign_modules(entry_points: Iterable[str]) -> frozenset[str]:
+def foreign_modules(entry_points: Iterable[str], *, without: Collection[str] = ()) -> frozenset[str]:
     """Modules of other packages than ours and the standard library that entry points can come to import."""
-    return _reached(entry_points)[1]
+    return _reached(entry_points, without=without)[1]
 
 
-def modules_of_ours(entry_points: Iterable[str]) -> frozenset[str]:
+def modules_of_ours(entry_points: Iterable[str], *, without: Collection[str] = ()) -> frozenset[str]:
     """Modules of ours that entry points are, or can come to import."""
-    return _reached(entry_points)[0]
+    return _reached(entry_points, without=without)[0]
 
 
-def _reached(entry_points: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Modules of ours, and of others, that entry points lead to."""
+def _reached(entry_points: Iterable[str], *, without: Collection[str]) -> tuple[frozenset[str], frozenset[str]]:
+    """Modules of ours, and of others, that entry points lead to, except through some modules."""
     ours: set[str] = set()
     foreign: set[str] = set()
     waiting = list(entry_points)
     while waiting:
         module = waiting.pop()
-        if module in ours:
+        if module in ours or module in without:
             continue
         ours.add(module)
         for imported, names in imports_of(source_of(module)):

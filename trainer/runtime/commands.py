@@ -1,16 +1,16 @@
-"""Commands that a helper starts: the words behind its own arguments."""
+"""Commands that our programs start, and the signals that they pass on to them."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
-from trainer.runtime.errors import ConfigInvalid
+PACKAGES = Path(__file__).resolve().parents[2]
+"""Folder of our packages: the one that `trainer.helpers.install` has made, where it holds a `__main__.py`."""
 
 NODE_RANK = "--node_rank"
 """The launchers' flag for the node's number in its gang."""
@@ -27,8 +27,7 @@ class SignalForwarding:
         self._early: list[int] = []
         self.received: int | None = None
         """The newest signal; None before the first."""
-        for signum in FORWARDED:
-            signal.signal(signum, self._forward)
+        self._before = {signum: signal.signal(signum, self._forward) for signum in FORWARDED}
 
     def forward_to(self, *children: subprocess.Popen[Any]) -> None:
         """Pass on what has come and what will come."""
@@ -37,9 +36,9 @@ class SignalForwarding:
             self._send(signum)
 
     def stop(self) -> None:
-        """Let the signals act on this process again."""
-        for signum in FORWARDED:
-            signal.signal(signum, signal.SIG_DFL)
+        """Let the signals act on this process as before."""
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler or signal.SIG_DFL)
 
     def _forward(self, signum: int, _frame: FrameType | None) -> None:
         self.received = signum
@@ -53,46 +52,19 @@ class SignalForwarding:
             child.send_signal(signum)
 
 
-def started(command: Sequence[str], variables: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a command as a child that gets this process's signals from now on.
-
-    Args:
-        command: The program and its words.
-        variables: Environment variables beside those of this process.
-
-    Raises:
-        ConfigInvalid: If there is no such program.
-    """
-    signals = SignalForwarding()
-    try:
-        child = subprocess.Popen(command, env={**os.environ, **(variables or {})})
-    except OSError as error:
-        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
-    signals.forward_to(child)
-    return child
-
-
 def exit_code(child: subprocess.Popen[Any]) -> int:
     """Wait for a child; its exit code, or 128 and the number of the signal that killed it."""
     code = child.wait()
     return code if code >= 0 else 128 - code
 
 
-def become(command: Sequence[str], variables: Mapping[str, str] | None = None) -> NoReturn:
-    """Replace this process by a command, which receives its signals and sets its exit code.
+def helper(name: str) -> tuple[str, ...]:
+    """Words that start one of our programs, as `python` and torchrun take them.
 
     Args:
-        command: The program and its words.
-        variables: Environment variables beside those of this process.
-
-    Raises:
-        ConfigInvalid: If there is no such program.
+        name: Module of the trainer.
     """
-    sys.stdout.flush()
-    try:
-        os.execvpe(command[0], list(command), {**os.environ, **(variables or {})})  # noqa: S606  (the given command)
-    except OSError as error:
-        raise ConfigInvalid(f"The command {command[0]!r} cannot be started ({error}).") from error
+    return (str(PACKAGES), name) if (PACKAGES / "__main__.py").exists() else ("-m", f"trainer.{name}")
 
 
 def node_rank(command: Sequence[str]) -> int:

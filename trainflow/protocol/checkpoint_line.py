@@ -4,7 +4,7 @@
 
 It ends the line, as the report of a step does (`step_report`). The time of the line is the time of the checkpoint.
 
-A job that begins with a checkpoint prints which one, before its program starts (`trainer.resume`):
+A job that begins with a checkpoint prints which one, before its program starts (`trainer.steps.resume`):
 
     {"trainflow_resumed": {"checkpoint": 40}}
 

@@ -29,7 +29,7 @@ HELPERS_MOUNT = "/trainflow"
 """Where the container of the workload's program mounts what an init container leaves for it."""
 
 HELPERS = f"{HELPERS_MOUNT}/helpers"
-"""The helpers: a folder that `python` starts, as `python /trainflow/helpers probe …`."""
+"""The helpers: a folder that `python` starts, as `python /trainflow/helpers supervisor …`."""
 
 WORKSPACE = "/workspace"
 """The run's code, where the spec names some: the program's working directory, a copy of each pod's own."""

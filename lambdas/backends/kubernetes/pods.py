@@ -34,6 +34,7 @@ from trainflow.models.kubernetes_names import (
 from trainflow.models.node_room import training_pod
 from trainflow.models.workload import Volume
 from trainflow.protocol import variables
+from trainflow.protocol.plan import to_words
 from trainflow.protocol.pods import (
     CLAIM,
     HELPERS,
@@ -219,7 +220,7 @@ def _container(job: Job) -> dict[str, Any]:
     return {
         "name": KUBERNETES_KINDS[job.ref.backend].container_name(job.ref.stage.value),
         "image": job.image,
-        "command": list(_words(job)),
+        "command": _words(job),
         "env": _environment(job),
         "resources": _resources(job),
         "securityContext": _confined(writable_root=job.writable_root),
@@ -228,14 +229,14 @@ def _container(job: Job) -> dict[str, Any]:
     }
 
 
-def _words(job: Job) -> Iterator[str]:
+def _words(job: Job) -> list[str]:
     """The command's words. The node's rank is the only variable that the kubelet fills in."""
-    variable = DESCRIPTIONS[job.ref.backend].node_rank
-    is_filled_in = False
-    for before, word in zip(("", *job.command), job.command, strict=False):
-        is_rank = not is_filled_in and (before, word) == ("--node_rank", variable)
-        is_filled_in = is_filled_in or is_rank
-        yield word if is_rank else _literal(word)
+    if job.plan is None:
+        return list(map(_literal, job.command))
+    supervisor = (HELPERS, "supervisor") if job.helpers_image else ("-m", "trainer.supervisor")
+    backend = DESCRIPTIONS[job.ref.backend]
+    place = ("--node_rank", backend.node_rank, "--master_addr", backend.rank0_address(job.ref.name))
+    return ["python", *supervisor, *(() if job.ref.elastic else place), "--", *map(_literal, to_words(job.plan))]
 
 
 def _literal(text: str) -> str:

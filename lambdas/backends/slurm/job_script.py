@@ -1,7 +1,8 @@
 """Job script of backend `slurm`. One template for every stage; a small program is a gang of one node.
 
-Whatever comes from a spec is quoted for the shell, so that it arrives as it was written. What the shell itself fills in
-are two words of the launcher's command, because only a node knows its own rank and where the first one is.
+Whatever comes from a spec is quoted for the shell, so that it arrives as it was written. A gang's plan is written to a
+file of the job's folder, which all nodes read. The shell fills in two words of the supervisor's command, because only a
+node knows its own rank and the address of the first one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from string import Template
 
 from lambdas.logic.jobs import Job
@@ -17,6 +19,7 @@ from trainflow.models.backends import MASTER_ADDRESS, NODE_RANK
 from trainflow.models.run import Stage
 from trainflow.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
 from trainflow.protocol import variables
+from trainflow.protocol.plan import to_text, with_texts
 from trainflow.protocol.pods import FOLDERS, JOBS, MOUNTS, SCRATCH_MOUNT
 
 SMALL_PROGRAM_MEMORY_MIB = 2048
@@ -29,8 +32,10 @@ manual)."""
 COMMUNICATOR_PORTS = range(30000, 32768)
 """Ports above those of the jobs' rendezvous and below Linux's ephemeral ones."""
 
-FILLED_IN = {"--node_rank": NODE_RANK, "--master_addr": MASTER_ADDRESS}
-"""Words that the shell fills in, by the launcher's flag before each."""
+SUPERVISOR = (
+    f'python -m trainer.supervisor --node_rank "{NODE_RANK}" --master_addr "{MASTER_ADDRESS}" '
+    '--plan_file "$folder/plan.json"'
+)
 
 _MOUNTED = re.compile(rf"\A(?P<before>[^=]*=)?(?P<path>({'|'.join(MOUNTS)})(/.*)?)\Z", re.DOTALL)
 
@@ -44,7 +49,7 @@ mkdir -p $folders
 mkdir "$$folder" || { echo "$$folder is there: this job has been started before." >&2; exit 1; }
 exec > "$$folder/batch.log" 2>&1
 echo "$$SLURM_JOB_ID" > "$$folder/job_id"
-
+$plan
 $exports
 export PATH=$environment/bin:"$$PATH" VIRTUAL_ENV=$environment
 export PYTHONPATH=$program_folder"$${PYTHONPATH:+:$$PYTHONPATH}"
@@ -131,7 +136,8 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
         scratch=_scratch(job),
         remove_scratch=f' "${variables.SCRATCH_DIR}"' if _has_scratch(job) else "",
         result_variable=variables.RESULT_FILE,
-        command=" ".join(_words(job.command, site)),
+        plan=_plan(job, site),
+        command=SUPERVISOR if job.plan else " ".join(shlex.quote(_on_the_nodes(word, site)) for word in job.command),
         began=_began(job),
         lost_files=_lost_files(job),
         url=shlex.quote(artifacts_url),
@@ -201,15 +207,13 @@ def _exports(environment: Mapping[str, str], site: Site) -> Iterator[str]:
         yield f"export {name}={shlex.quote(_on_the_nodes(value, site))}"
 
 
-def _words(command: Sequence[str], site: Site) -> Iterator[str]:
-    """The command's words for the shell; a flag of the launcher's is its first one, ahead of the program's."""
-    still = dict(FILLED_IN)
-    for before, word in zip(("", *command), command, strict=False):
-        if still.get(before) == word:
-            del still[before]
-            yield f'"{word}"'
-        else:
-            yield shlex.quote(_on_the_nodes(word, site))
+def _plan(job: Job, site: Site) -> str:
+    """The lines that write the plan's file. No line of a plan is the word that ends it: each begins with a brace or a
+    space."""
+    if job.plan is None:
+        return ""
+    plan = with_texts(job.plan, partial(_on_the_nodes, site=site))
+    return f"cat > \"$folder/plan.json\" <<'PLAN'\n{to_text(plan)}\nPLAN\n"
 
 
 def _on_the_nodes(text: str, site: Site) -> str:

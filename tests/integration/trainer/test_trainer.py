@@ -20,6 +20,8 @@ import pytest
 import torch
 
 from tests.unit.trainer.conftest import make_rows, write_shard
+from trainer.steps import compile_cache
+from trainflow.protocol.compile_cache import environment
 
 DEADLINE_SECONDS = 240
 SMALL_MODEL = {
@@ -339,8 +341,9 @@ def test_training_takes_its_graphs_from_the_precompile_jobs_cache(training: Call
     warm = job.run(2, *precompile)
     assert warm.result["result"]["cached"] == 1
     before = sorted(cache.rglob("*"))
-    copying = ("--source", str(cache), "--scratch", str(job.folder), "--")
-    trained = job.run(2, sys.executable, "-m", "trainer.compile_cache", *copying)
+    copy = compile_cache.copy(cache, job.folder)
+    job.environ = environment(str(copy))
+    trained = job.run(2)
     assert trained.code == 0, trained.err
     assert sorted(cache.rglob("*")) == before
     assert {key: trained.result["result"][key] for key in ("compiled", "graphs", "cached_graphs")} == {

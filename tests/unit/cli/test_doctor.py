@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 
+from lambdas.logic.jobs import job_of
+from tests.fakes.runs import run_on
+from tests.unit.lambdas.test_manifests import pods
 from trainflow.cli.doctor import gang, inside
 from trainflow.cli.doctor.cluster import DoctorError, ProbeFailed
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Evidence, Finding, Outcome, findings
 from trainflow.cli.doctor.probe import probe_pod
+from trainflow.models.backends import DESCRIPTIONS, BackendName
+from trainflow.models.run import Stage
 from trainflow.observed.node import Node, read_node
 
 EFA, NEURON = "vpc.amazonaws.com/efa", "aws.amazon.com/neuron"
@@ -275,6 +280,29 @@ def test_the_rendezvous_is_read_from_the_pods_own_command() -> None:
     assert gang.rendezvous(elastic) == gang.Rendezvous(host="bert-worker-0", port=20001)
     elastic["spec"]["containers"][0]["command"] = ["python", "-m", "trainer.stage"]
     assert gang.rendezvous(elastic) is None
+
+
+@pytest.mark.parametrize("backend", ["job", "pytorchjob"])
+def test_the_rendezvous_is_read_from_the_plan_that_the_workflow_writes(backend: BackendName) -> None:
+    own, job = pod(), job_of(run_on(backend), Stage.TRAINING, 1, artifacts_url="s3://a/")
+    own["spec"]["containers"][0]["command"] = pods(job)[0]["containers"][0]["command"]
+    host = DESCRIPTIONS[backend].rank0_address(job.ref.name)
+    assert gang.rendezvous(own) == gang.Rendezvous(host=host, port=job.port)
+    assert gang.meets_under_torchrun(own)
+
+
+def test_the_rendezvous_of_an_elastic_gang_is_the_store_of_its_plan() -> None:
+    own, job = pod(), job_of(run_on("pytorchjob", elastic=True), Stage.TRAINING, 1, artifacts_url="s3://a/")
+    own["spec"]["containers"][0]["command"] = pods(job)[0]["containers"][0]["command"]
+    assert gang.rendezvous(own) == gang.Rendezvous(host=f"{job.ref.name}-worker-0", port=job.port)
+
+
+def test_a_plan_of_another_launcher_meets_where_its_program_likes() -> None:
+    own = pod()
+    workload = {"script": "train.py", "image": "i", "launcher": "mpi", "arguments": {"cost": "$$5"}}
+    job = job_of(run_on("job", workload=workload), Stage.TRAINING, 1, artifacts_url="s3://a/")
+    own["spec"]["containers"][0]["command"] = pods(job)[0]["containers"][0]["command"]
+    assert (gang.rendezvous(own) is None, gang.meets_under_torchrun(own)) == (False, False)
 
 
 def test_the_probe_pod_is_on_the_node_of_the_runs_pod_and_is_not_counted_as_one() -> None:

@@ -140,8 +140,8 @@ def test_nodes_are_tested_only_where_a_restart_is_left_so_that_the_test_never_en
     spec = spec_with(limits={"max_restarts": max_restarts}, compute__check_nodes=True)
     run = run_of(spec).model_copy(update={"restarts_in_vain": in_vain})
     assert run.tests_nodes is tested
-    command = " ".join(job_of(run, Stage.TRAINING, in_vain + 1, artifacts_url="s3://a/").command)
-    assert ("node_health" in command) is tested
+    plan = job_of(run, Stage.TRAINING, in_vain + 1, artifacts_url="s3://a/").plan
+    assert plan is not None and (plan.node_test is not None) is tested
 
 
 def test_the_state_that_deletes_a_job_returns_the_run_that_remembers_its_node(

@@ -26,6 +26,7 @@ from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.run_table import row_of
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
+from trainflow.protocol.plan import CompileCache, LockedMemory, Precompile
 
 DIGEST = "registry.example/trainer@sha256:" + "0" * 64
 KEY = cache_key(parse_run_spec(SPEC), image_digest=None)
@@ -306,26 +307,27 @@ def test_a_run_that_is_stopped_gives_its_lease_back(aws: Aws, cluster: FakeKuber
 SHARED = CacheUse(key=KEY, folder=f"{KEY}/bert-0123456789ab", hold=Hold.READ)
 
 
-def behind_the_check(job: Job) -> tuple[str, ...]:
-    """What runs when the node lets enough memory be locked."""
-    assert job.command[:3] == ("python", "/trainflow/helpers", "locked_memory")
-    return job.command[job.command.index("--") + 1 :]
+def behind_the_check(job: Job) -> list[Any]:
+    """The steps of a node that lets enough memory be locked."""
+    assert job.plan is not None
+    check, *steps = job.plan.steps
+    assert isinstance(check, LockedMemory)
+    return steps
 
 
 def test_only_the_precompile_job_works_in_the_shared_folder() -> None:
     run, folder = run_of(), f"/cache/{SHARED.folder}"
     precompile = job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/", cache=SHARED)
     assert precompile.environment["NEURON_COMPILE_CACHE_URL"] == f"{folder}/neuron"
-    assert behind_the_check(precompile)[:4] == ("python", "/trainflow/helpers", "precompile", "--")
+    assert behind_the_check(precompile)[0] == Precompile()
     training = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/", cache=SHARED)
-    wrapped = ("python", "/trainflow/helpers", "compile_cache", "--source", folder, "--")
     plain = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
-    assert behind_the_check(training) == (*wrapped, *behind_the_check(plain))
+    assert behind_the_check(training) == [CompileCache(source=folder), *behind_the_check(plain)]
 
 
 def test_a_second_attempt_compiles_failed_graphs_again() -> None:
-    command = behind_the_check(job_of(run_of(), Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED))
-    assert command[:5] == ("python", "/trainflow/helpers", "precompile", "--retry_failed", "--")
+    steps = behind_the_check(job_of(run_of(), Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED))
+    assert steps[0] == Precompile(retry_failed=True)
 
 
 def test_a_run_that_does_not_precompile_has_a_cache_that_no_other_run_writes() -> None:

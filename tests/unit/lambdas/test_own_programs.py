@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,25 +11,43 @@ from kubetwin.node.expansion import expand
 
 from lambdas.backends.registry import BACKENDS
 from lambdas.logic.compile_cache import cache_key
-from lambdas.logic.jobs import Job, job_of, rendezvous_port
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.plans import rendezvous_port
+from tests.fakes.plans import node_of
 from tests.fakes.runs import run_of, run_on, spec_with
 from tests.unit.lambdas.test_manifests import rendered
+from trainer.steps.processes import processes_of
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.backends import KUBERNETES_KINDS, BackendName
 from trainflow.models.run import Stage
 from trainflow.models.run_spec import decided, parse_run_spec
+from trainflow.protocol.plan import Launch, Plan, Report, Resume, Secrets, SecretSource, parse_plan
 
 NAME = "bert-0123456789ab-training-1"
 CPU = {"instance_type": "c7i.xlarge", "num_nodes": 2, "processes_per_node": 2, "check_nodes": False}
-STATIC = (
-    f"--nnodes 2 --node_rank $(JOB_COMPLETION_INDEX) --master_addr {NAME}-0.{NAME} "
-    f"--master_port {rendezvous_port(NAME)}"
-)
+STATIC = f"--nnodes 2 --node_rank 0 --master_addr first --master_port {rendezvous_port(NAME)}"
 
 
 def own(stage: Stage = Stage.TRAINING, *, compute: dict[str, Any] | None = None, **workload: Any) -> Job:
     spec = spec_with(workload={"image": "python:3.12", **workload}, compute=compute or CPU)
     return job_of(run_of(spec), stage, 1, artifacts_url="s3://artifacts/runs/bert-0123456789ab/")
+
+
+def launch_of(job: Job) -> Launch:
+    assert job.plan is not None and job.plan.launch is not None
+    return job.plan.launch
+
+
+def started_by(job: Job) -> list[str]:
+    """The processes that the supervisor starts on the first node, where the helpers are installed packages."""
+    return [" ".join(process.words) for process in processes_of(node_of(Plan(launch=launch_of(job))))]
+
+
+def program_in(command: Sequence[str]) -> tuple[str, ...]:
+    """The program and its words in the plan that a pod's command ends with."""
+    launch = parse_plan(command[-1]).launch
+    assert launch is not None
+    return launch.program
 
 
 def container_of(job: Job) -> dict[str, Any]:
@@ -44,7 +63,7 @@ def _pod_spec(document: dict[str, Any]) -> dict[str, Any] | None:
 
 def test_arguments_are_flags_with_none_one_or_many_values() -> None:
     job = own(script="train.py", arguments={"amp": True, "debug": False, "betas": [0.9, 0.95], "model.name": "x y"})
-    assert job.command[-7:] == ("train.py", "--amp", "--betas", "0.9", "0.95", "--model.name", "x y")
+    assert launch_of(job).program == ("train.py", "--amp", "--betas", "0.9", "0.95", "--model.name", "x y")
 
 
 @pytest.mark.parametrize(
@@ -60,21 +79,21 @@ def test_only_our_own_programs_take_true_as_a_value_unless_the_spec_says_so(
     workload: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     program = workload.get("module") or workload.get("script")
-    command = own(**workload, arguments={"amp": True}).command
-    assert command[command.index(program) + 1 :] == words
+    given = launch_of(own(**workload, arguments={"amp": True})).program
+    assert given[given.index(program) + 1 :] == words
 
 
 def test_torchrun_starts_a_command_as_it_is() -> None:
     job = own(command=["./train", "--fast"], arguments={"lr": 1}, positional=["data", 3])
-    launched = f"torchrun {STATIC} --nproc_per_node 2 --no-python ./train --fast --lr 1 data 3"
-    assert " ".join(job.command) == f"python /trainflow/helpers error_file -- {launched}"
+    assert started_by(job) == [f"torchrun {STATIC} --nproc_per_node 2 --no-python ./train --fast --lr 1 data 3"]
+    assert job.plan is not None and job.plan.report == Report()
 
 
 @pytest.mark.parametrize(
     ("launcher", "processes", "program", "words"),
     [
-        ("none", 0, {"command": ["./train"]}, "./train"),
-        ("none", 0, {"script": "train.py"}, "python -u train.py"),
+        ("none", 1, {"command": ["./train"]}, "./train"),
+        ("none", 1, {"script": "train.py"}, "python -u train.py"),
         ("mpi", 2, {"module": "train.it"}, "python -u -m train.it"),
     ],
 )
@@ -82,9 +101,8 @@ def test_other_launchers_start_a_program_once_a_node_or_once_a_process(
     launcher: str, processes: int, program: dict[str, Any], words: str
 ) -> None:
     job = own(**program, launcher=launcher, positional=["{rank}"])
-    started = " ".join(job.command)
-    launched = f"python /trainflow/helpers launch {STATIC} --nproc_per_node {processes} -- {words} {{rank}}"
-    assert started == f"python /trainflow/helpers error_file -- {launched}"
+    assert started_by(job) == [f"{words} {rank}" for rank in range(processes)]
+    assert job.plan is not None and job.plan.report == Report()
 
 
 def test_placeholders_are_the_folders_and_the_run_of_the_pods() -> None:
@@ -96,7 +114,8 @@ def test_placeholders_are_the_folders_and_the_run_of_the_pods() -> None:
     )
     run, cache = "bert-0123456789ab", "/cache/runs/bert-0123456789ab"
     data = job.environment["TRAINFLOW_DATA_DIR"]
-    assert job.command[-7:] == ("--data", f"{data}/train", "--out", f"/runs/{run}", "{epoch}", cache, run)
+    expected = ("--data", f"{data}/train", "--out", f"/runs/{run}", "{epoch}", cache, run)
+    assert launch_of(job).program[-7:] == expected
     assert job.environment["HF_HOME"] == f"{cache}/hub"
     assert job.environment["SHELL_TEXT"] == "${HOME}"
 
@@ -106,7 +125,7 @@ def test_the_kubelet_passes_texts_on_as_they_were_written(text: str) -> None:
     container = container_of(own(script="train.py", positional=[text], env={"TEXT": text}))
     surroundings = {"HOME": "/root", "JOB_COMPLETION_INDEX": "7"}
     command = [expand(word, surroundings) for word in container["command"]]
-    assert command[-1] == text
+    assert program_in(command)[-1] == text
     assert command[command.index("--node_rank") + 1] == "7"
     (variable,) = [entry for entry in container["env"] if entry["name"] == "TEXT"]
     assert expand(variable["value"], surroundings) == text
@@ -115,7 +134,8 @@ def test_the_kubelet_passes_texts_on_as_they_were_written(text: str) -> None:
 def test_a_programs_own_node_rank_is_no_variable_of_the_clusters() -> None:
     container = container_of(own(script="train.py", arguments={"node_rank": "$(JOB_COMPLETION_INDEX)"}))
     assert container["command"].count("$(JOB_COMPLETION_INDEX)") == 1
-    assert container["command"][-1] == "$$(JOB_COMPLETION_INDEX)"
+    command = [expand(word, {"JOB_COMPLETION_INDEX": "7"}) for word in container["command"]]
+    assert program_in(command)[-1] == "$(JOB_COMPLETION_INDEX)"
 
 
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.PRECOMPILE, Stage.TRAINING])
@@ -135,12 +155,13 @@ def test_secrets_of_secrets_manager_are_read_first_of_all_by_the_pod_itself(back
     secrets = {"HF_TOKEN": source, "WHOLE": whole, "OTHER": {"name": "s", "key": "k"}}
     run = run_on(backend, workload__secrets=secrets)
     job = job_of(run, stage, 1, artifacts_url="s3://a/")
-    assert job.command[:4] == ("python", "/trainflow/helpers", "fetch_secrets", "--variables")
-    assert json.loads(job.command[4]) == {
-        "HF_TOKEN": {"secret": "team/hub", "key": "token"},
-        "WHOLE": {"secret": "team/whole"},
-    }
-    assert job.command[5] == "--"
+    assert job.plan is not None
+    assert next(job.plan.steps) == Secrets(
+        variables={
+            "HF_TOKEN": SecretSource(secret="team/hub", key="token"),
+            "WHOLE": SecretSource(secret="team/whole"),
+        }
+    )
     documents = json.dumps(rendered(job))
     assert '"--secrets_client", "true"' in documents
     assert '{"name": "HF_TOKEN"' not in documents and '{"name": "OTHER", "valueFrom"' in documents
@@ -150,7 +171,7 @@ def test_secrets_of_secrets_manager_are_read_first_of_all_by_the_pod_itself(back
 def test_small_programs_of_ours_are_given_no_secret_and_no_variable_of_the_spec(stage: Stage) -> None:
     secrets = {"HF_TOKEN": {"name": "s", "key": "k"}, "HUB": {"secrets_manager": "hub"}}
     job = own(stage, script="train.py", secrets=secrets, env={"A": "b"})
-    assert (job.secrets, "A" in job.environment, "fetch_secrets" in job.command) == ({}, False, False)
+    assert (job.secrets, "A" in job.environment, job.plan) == ({}, False, None)
 
 
 def test_volumes_are_mounted_where_the_spec_says() -> None:
@@ -210,8 +231,8 @@ def test_another_word_for_precompilation_is_refused() -> None:
 @pytest.mark.parametrize(
     ("workload", "precompile", "words"),
     [
-        ({"script": "train.py"}, {}, "/trainflow/helpers limit_steps --steps 10 -- train.py --lr 1"),
-        ({"module": "a.b"}, {"steps": 4}, "/trainflow/helpers limit_steps --steps 4 -- -m a.b --lr 1"),
+        ({"script": "train.py"}, {}, "-m trainer.limit_steps --steps 10 -- train.py --lr 1"),
+        ({"module": "a.b"}, {"steps": 4}, "-m trainer.limit_steps --steps 4 -- -m a.b --lr 1"),
         ({"script": "train.py"}, {"steps_argument": "max-steps"}, "train.py --lr 1 --max-steps 10"),
         ({"command": ["./t"]}, {"steps_argument": "steps", "enabled": True}, "--no-python ./t --lr 1 --steps 10"),
         ({"module": "trainer.mlp"}, {}, "-m trainer.mlp --lr 1 --steps_this_run 10"),
@@ -222,21 +243,26 @@ def test_a_precompilation_ends_after_its_steps(
 ) -> None:
     spec = spec_with(workload={"image": "i", "arguments": {"lr": 1}, **workload}, precompile=precompile)
     job = job_of(run_of(spec), Stage.PRECOMPILE, 1, artifacts_url="s3://a/")
-    assert " ".join(job.command).endswith(words)
+    assert started_by(job)[0].endswith(words)
 
 
 def test_a_training_is_given_its_newest_checkpoint_and_publishes_it() -> None:
     checkpoint = {"path": "step-{step}", "resume": ["--resume", "{checkpoint}"], "marker": "DONE"}
     spec = spec_with(workload={"image": "i", "script": "train.py"}, compute=CPU, checkpoint=checkpoint)
     run = run_of(spec)
-    command = job_of(run, Stage.TRAINING, 2, artifacts_url="s3://a/").command
-    assert command[: command.index("torchrun")] == (
-        *("python", "/trainflow/helpers", "resume", "--path", "step-{step}"),
-        *("--words", '["--resume", "{checkpoint}"]', "--marker", "DONE", "--settled_seconds", "60"),
-        *("--decision", "bert-0123456789ab-training-2", "--"),
-        *("python", "/trainflow/helpers", "error_file", "--"),
+    plan = job_of(run, Stage.TRAINING, 2, artifacts_url="s3://a/").plan
+    assert plan is not None
+    resume, report, _ = plan.steps
+    assert resume == Resume(
+        path="step-{step}",
+        words=("--resume", "{checkpoint}"),
+        marker="DONE",
+        settled_seconds=60.0,
+        decision="bert-0123456789ab-training-2",
     )
-    assert "resume" not in job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/").command
+    assert report == Report()
+    precompile = job_of(run, Stage.PRECOMPILE, 1, artifacts_url="s3://a/").plan
+    assert precompile is not None and precompile.resume is None
     published = job_of(run, Stage.PUBLISH, 1, artifacts_url="s3://a/").command
     assert published[-4:] == ("--checkpoints", "step-{step}", "--marker", "DONE")
 

@@ -26,6 +26,7 @@ from trainflow.models.instances import INSTANCE_TYPES
 from trainflow.models.run import Stage
 from trainflow.models.run_spec import parse_run_spec
 from trainflow.models.slurm import JobComment, Site, Submission
+from trainflow.protocol.plan import Plan
 
 GOLDEN = Path("tests/assets/slurm/scripts")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend == "slurm")
@@ -70,12 +71,13 @@ case "$*" in
 esac
 """
 
-PROGRAM = """#!/usr/bin/env python3
-import json, os, pathlib, sys
-if sys.argv[1:3] == ["-m", "trainer.locked_memory"]:
-    command = sys.argv[sys.argv.index("--") + 1 :]
-    os.execvp(command[0], command)
-me = {"argv": sys.argv, "environ": dict(os.environ), "cwd": sorted(os.listdir("."))}
+PROGRAM = f"""#!/usr/bin/env python3
+import json, os, pathlib, runpy, sys
+if sys.argv[1:3] == ["-m", "trainer.supervisor"]:
+    sys.path.insert(0, {str(Path.cwd())!r})
+    del sys.argv[:2]
+    runpy.run_module("trainer.supervisor", run_name="__main__", alter_sys=True)
+me = {{"argv": sys.argv, "environ": dict(os.environ), "cwd": sorted(os.listdir("."))}}
 if sys.argv[0].endswith("torchrun"):
     pathlib.Path(os.environ["TRAINFLOW_RESULT_FILE"]).write_text(json.dumps(me))
     print("trained")
@@ -163,6 +165,13 @@ def job(stage: Stage = Stage.TRAINING, **fields: Any) -> Job:
     return replace(job_of(RUN, stage, 1, artifacts_url=URL), **fields)
 
 
+def plan_of(*program: str) -> Plan:
+    """The plan of a training with another program."""
+    plan = job().plan
+    assert plan is not None and plan.launch is not None
+    return replace(plan, launch=replace(plan.launch, program=program))
+
+
 def submission(site: Site, stage: Stage = Stage.TRAINING, **fields: Any) -> Submission:
     (made,) = render(job(stage, **fields), site, artifacts_url=URL)
     return made
@@ -185,12 +194,12 @@ def test_folders_lie_where_the_nodes_have_them(machine: Machine) -> None:
     machine.run(
         submission(
             machine.site,
-            command=("torchrun", "/data", "/data/x", "--a=/data", "--b=/database", "out=/runs/a=b", "c=d=/runs"),
+            plan=plan_of("/data", "/data/x", "--a=/data", "--b=/database", "out=/runs/a=b", "c=d=/runs"),
             environment=environment,
         )
     )
     seen, shared = machine.seen_on(1), machine.site.shared_folder
-    assert seen["argv"][1:] == [
+    assert seen["argv"][-6:] == [
         f"{shared}/data",
         f"{shared}/data/x",
         f"--a={shared}/data",
@@ -259,8 +268,9 @@ def test_a_second_job_of_the_same_name_does_not_run(machine: Machine) -> None:
 @example(NASTY)
 def test_arguments_arrive_as_they_were_written(arguments: list[str]) -> None:
     with a_machine() as machine:
-        done = machine.run(submission(machine.site, command=("torchrun", *arguments)))
-        assert machine.seen_on(0)["argv"][1:] == arguments
+        done = machine.run(submission(machine.site, plan=plan_of("train.py", *arguments)))
+        argv = machine.seen_on(0)["argv"]
+        assert argv[argv.index("train.py") + 1 :] == arguments
         assert done.returncode == 0
         assert not list(machine.folder.rglob("pwned"))
 

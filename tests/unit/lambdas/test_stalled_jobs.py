@@ -13,6 +13,7 @@ from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from trainflow.errors import JobStalled, LossNotFinite
 from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.observed.job import JobStatus
+from trainflow.protocol.plan import Progress, Report
 
 JOB = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
 STATUS = JobStatus(phase=JobPhase.RUNNING, started_at=STARTED_AT)
@@ -40,26 +41,21 @@ def test_a_job_that_has_logged_a_step_has_to_log_the_next_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("progress", "words"),
+    ("progress", "step"),
     [
         ("auto", None),
         ({"json_lines": True}, None),
-        ("none", ["--"]),
-        ({"tensorboard": "logs"}, ["--tensorboard=logs", "--"]),
-        ({"trainer_state": "c-*/trainer_state.json"}, ["--trainer_state=c-*/trainer_state.json", "--"]),
+        ("none", Progress()),
+        ({"tensorboard": "logs"}, Progress(tensorboard="logs")),
+        ({"trainer_state": "c-*/trainer_state.json"}, Progress(trainer_state="c-*/trainer_state.json")),
     ],
 )
 def test_a_program_whose_steps_are_not_in_its_log_has_another_one_beside_it(
-    progress: Any, words: list[str] | None
+    progress: Any, step: Progress | None
 ) -> None:
     job = job_of(run_of(spec_with(progress=progress)), Stage.TRAINING, 1, artifacts_url="s3://bucket/runs/x/")
-    command = list(job.command)
-    before_torchrun = command[: command.index("torchrun")]
-    error_file = ["python", "/trainflow/helpers", "error_file", "--"]
-    expected = [*(["python", "/trainflow/helpers", "relay_progress", *words] if words else []), *error_file]
-    assert before_torchrun[len(before_torchrun) - len(expected) :] == expected
-    assert ("relay_progress" in command) == bool(words)
-    assert command.count("--node_rank") == 1, "Slurm's shell fills in one word"
+    assert job.plan is not None
+    assert (job.plan.progress, job.plan.report) == (step, Report())
 
 
 def test_a_training_whose_loss_stays_nan_is_ended_and_one_that_skips_a_few_steps_is_not() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from trainer.classification.config import ClassificationConfig
 from trainer.classifier import ClassifierConfig
-from trainer.compile_cache import environment
 from trainer.pretraining.config import PretrainConfig
+from trainer.steps.compile_cache import environment
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS, OTHERS_ARGUMENTS, OWN_ARGUMENTS
 
 CONFIGURATIONS = (PretrainConfig, ClassificationConfig, ClassifierConfig)

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.plans import supervised
 from tests.unit.trainer.conftest import BUCKET
 from tests.wheels import wheel
-from trainer import code, workspace
 from trainer.helpers import install
 from trainer.runtime import environment
 from trainer.runtime.errors import CodeInvalid, ConfigInvalid, StorageFailed
+from trainer.steps import code, workspace
+from trainflow.protocol.plan import Code
 
 
 def archive(**members: tarfile.TarInfo | bytes) -> bytes:
@@ -51,7 +53,7 @@ def test_an_init_container_installs_the_code_beside_the_helpers(s3: Any, tmp_pat
     for _ in range(2):
         install.main(arguments, environment.read({}))
     assert (workspace / "train.py").read_text() == (workspace / "same").read_text() == "print(1)"
-    assert (into / "trainer/workspace.py").is_file()
+    assert (into / "trainer/steps/workspace.py").is_file()
 
 
 def test_another_archive_than_the_url_names_is_not_unpacked(s3: Any, tmp_path: Path) -> None:
@@ -85,11 +87,10 @@ def test_the_program_starts_in_its_code_which_comes_first_on_its_path(tmp_path: 
     (tmp_path / "code/scripts/train.py").write_text("import os, model; print(os.getcwd(), model.layers)\n")
     (tmp_path / "image").mkdir()
     (tmp_path / "image/model.py").write_text("layers = 1\n")
-    helper = [sys.executable, "-m", "trainer.workspace", "--folder", "code", "--"]
-    repository = str(Path(code.__file__).parents[1])
+    repository = str(Path(code.__file__).parents[2])
     path = os.pathsep.join([str(tmp_path / "image"), repository])
     done = subprocess.run(
-        [*helper, sys.executable, "scripts/train.py"],
+        supervised(sys.executable, "scripts/train.py", code=Code(folder="code")),
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
@@ -113,13 +114,12 @@ def required(tmp_path: Path) -> Path:
 def test_required_packages_are_installed_once_and_come_before_the_images(required: Path, tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
     (tmp_path / "image/demanded.py").write_text("version = 'of the image'\n")
-    repository = str(Path(code.__file__).parents[1])
-    helper = [sys.executable, "-m", "trainer.workspace", "--folder", "code"]
-    packages = ["--requirements", "requirements.txt", "--packages", str(tmp_path / "packages")]
+    repository = str(Path(code.__file__).parents[2])
+    step = Code(folder="code", requirements="requirements.txt", packages=str(tmp_path / "packages"))
     printing = [sys.executable, "-c", "import demanded; print(demanded.version)"]
     outputs = [
         subprocess.run(
-            [*helper, *packages, "--", *printing],
+            supervised(*printing, code=step),
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "image"), repository])},
             capture_output=True,

@@ -23,3 +23,12 @@ def test_a_signal_that_comes_later_is_passed_on_as_it_is() -> None:
     signals.forward_to(child)
     os.kill(os.getpid(), signal.SIGUSR1)
     assert exit_code(child) == 128 + signal.SIGUSR1
+
+
+def test_signals_act_on_this_process_as_before_once_they_are_not_passed_on() -> None:
+    received: list[int] = []
+    signal.signal(signal.SIGUSR2, lambda signum, _frame: received.append(signum))
+    SignalForwarding().stop()
+    os.kill(os.getpid(), signal.SIGUSR2)
+    assert received == [signal.SIGUSR2]
+    signal.signal(signal.SIGUSR2, signal.SIG_DFL)

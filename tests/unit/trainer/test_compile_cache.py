@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from trainer import compile_cache, precompile
+from tests.fakes.plans import supervised
+from trainer import precompile
 from trainer.runtime.errors import CompileCacheGone, StorageFailed
+from trainer.steps import compile_cache
+from trainflow.protocol.plan import CompileCache
 
 
 def make(folder: Path, **files: str) -> Path:
@@ -30,10 +33,9 @@ def make(folder: Path, **files: str) -> Path:
 def run(tmp_path: Path, *command: str, source: Path) -> subprocess.CompletedProcess[str]:
     scratch = tmp_path / "scratch"
     scratch.mkdir(exist_ok=True)
-    told = {**os.environ, "TRAINFLOW_RESULT_FILE": str(tmp_path / "result")}
-    arguments = ["--source", str(source), "--scratch", str(scratch), "--", *command]
+    told = {**os.environ, "TRAINFLOW_RESULT_FILE": str(tmp_path / "result"), "TMPDIR": str(scratch)}
     return subprocess.run(
-        [sys.executable, "-m", "trainer.compile_cache", *arguments],
+        supervised(*command, compile_cache=CompileCache(source=str(source))),
         env=told,
         capture_output=True,
         text=True,
@@ -148,9 +150,8 @@ def test_a_full_disk_is_no_missing_cache(tmp_path: Path) -> None:
         compile_cache.copy(source, tmp_path / "not" / "there")
 
 
-def test_a_command_is_needed_and_has_to_exist(tmp_path: Path) -> None:
+def test_a_command_has_to_exist(tmp_path: Path) -> None:
     source = make(tmp_path / "key" / "run")
-    assert run(tmp_path, source=source).returncode == 2
     done = run(tmp_path, "no-such-command", source=source)
     assert done.returncode == 2
     assert "'no-such-command'" in done.stderr

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
-from trainer.error_file import shortened
+from tests.fakes.plans import supervised
+from trainer.steps.error_file import shortened
 from trainflow.failures.judging import Evidence, judge
 from trainflow.protocol import variables
+from trainflow.protocol.plan import Report
 from trainflow.protocol.result import MAX_BYTES
 
 RECORDED = """
@@ -41,7 +43,7 @@ def run(tmp_path: Path, *command: str) -> tuple[int, str]:
     result_file = tmp_path / "termination-log"
     result_file.touch()  # as the kubelet mounts it
     process = subprocess.run(
-        [sys.executable, "-m", "trainer.error_file", "--", *command],
+        supervised(*command, report=Report()),
         env={**os.environ, variables.RESULT_FILE: str(result_file), "PYTHONPATH": ".", "TMPDIR": str(tmp_path)},
         capture_output=True,
         timeout=120,
@@ -76,7 +78,7 @@ def test_the_programs_own_result_stays(tmp_path: Path) -> None:
 
 def test_signals_and_their_exit_codes_pass_through(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "trainer.error_file", "--", "sh", "-c", "echo up; exec sleep 60"],
+        supervised("sh", "-c", "echo up; exec sleep 60", report=Report()),
         env={**os.environ, "PYTHONPATH": "."},
         stdout=subprocess.PIPE,
     ) as process:

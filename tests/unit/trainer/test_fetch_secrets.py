@@ -14,9 +14,9 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from botocore.stub import Stubber
 
-from trainer import fetch_secrets
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid, SecretUnavailable
+from trainer.runtime.errors import SecretUnavailable
+from trainer.steps import secrets as step
+from trainflow.protocol.plan import SecretSource
 
 VALUE = "hf_4711"
 
@@ -61,7 +61,7 @@ def secrets(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def read(**source: str) -> str:
-    return fetch_secrets.values_of({"HF_TOKEN": source})["HF_TOKEN"]
+    return step.values_of({"HF_TOKEN": SecretSource(**source)})["HF_TOKEN"]
 
 
 def test_a_value_is_the_whole_secret_or_one_key_of_it_by_name_or_arn(secrets: Any) -> None:
@@ -74,10 +74,10 @@ def test_a_value_is_the_whole_secret_or_one_key_of_it_by_name_or_arn(secrets: An
 
 def test_a_secret_of_two_variables_is_read_once(secrets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets.create_secret(Name="hub", SecretString='{"a": "1", "b": "2"}')
-    connect, calls = fetch_secrets._connect, []
-    monkeypatch.setattr(fetch_secrets, "_connect", lambda secret: calls.append(secret) or connect(secret))
-    both = {"A": {"secret": "hub", "key": "a"}, "B": {"secret": "hub", "key": "b"}}
-    assert (fetch_secrets.values_of(both), calls) == ({"A": "1", "B": "2"}, ["hub"])
+    connect, calls = step._connect, []
+    monkeypatch.setattr(step, "_connect", lambda secret: calls.append(secret) or connect(secret))
+    both = {"A": SecretSource(secret="hub", key="a"), "B": SecretSource(secret="hub", key="b")}
+    assert (step.values_of(both), calls) == ({"A": "1", "B": "2"}, ["hub"])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_binary_secret_and_one_that_is_being_deleted_are_refused(secrets: Any)
 def test_a_secret_that_the_deployment_does_not_grant_names_the_setting(
     secrets: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch_secrets, "_connect", lambda _secret: secrets)
+    monkeypatch.setattr(step, "_connect", lambda _secret: secrets)
     reason = "User: arn:aws:sts::123456789012:assumed-role/pods/a is not authorized to perform: secretsmanager:…"
     with Stubber(secrets) as stub, pytest.raises(SecretUnavailable) as failed:
         stub.add_client_error("get_secret_value", "AccessDeniedException", reason)  # moto asks for no permission
@@ -129,11 +129,6 @@ def test_a_service_that_cannot_be_reached_is_a_sentence(monkeypatch: pytest.Monk
     def unreachable(_secret: str) -> Any:
         raise EndpointConnectionError(endpoint_url="https://secretsmanager.us-west-2.amazonaws.com/")
 
-    monkeypatch.setattr(fetch_secrets, "_connect", unreachable)
+    monkeypatch.setattr(step, "_connect", unreachable)
     with pytest.raises(SecretUnavailable, match=r"'hub' cannot be read from Secrets Manager \(Could not connect"):
         read(secret="hub")
-
-
-def test_a_command_and_the_variables_are_needed(outside_a_pod: Environment) -> None:
-    with pytest.raises(ConfigInvalid, match="Give the command behind `--`"):
-        fetch_secrets.main(["--variables", "{}"], outside_a_pod)

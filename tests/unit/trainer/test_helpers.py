@@ -18,10 +18,12 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from tests.fakes.plans import words_of
 from trainer.helpers import install, start
 from trainer.images import smoke
 from trainer.runtime import environment
 from trainer.runtime.errors import StorageFailed
+from trainflow.protocol.plan import CompileCache, LockedMemory, Secrets, SecretSource
 
 
 def pythons() -> Iterator[str]:
@@ -96,10 +98,9 @@ def test_the_program_behind_the_helpers_has_the_path_of_its_image(helpers: Path,
     cache.mkdir()
     scratch.mkdir()
     (cache / "_READY").write_text('{"files": {}}')
-    locked = ("locked_memory", "--mebibytes", "1", "--", python, "-S", str(helpers))
-    copied = ("compile_cache", "--source", str(cache), "--scratch", str(scratch), "--")
-    program = (python, "-S", "-m", "trainer.train")
-    done = started(helpers, *locked, *copied, *program, python=python, cwd=image)
+    steps = {"locked_memory": LockedMemory(mebibytes=1), "compile_cache": CompileCache(source=str(cache))}
+    _, *words = words_of(python, "-S", "-m", "trainer.train", **steps)
+    done = started(helpers, "supervisor", *words, python=python, cwd=image, TMPDIR=str(scratch))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == f"{image} {image / 'trainer'}"
 
@@ -191,23 +192,24 @@ def test_secrets_are_read_with_the_pods_identity_and_only_the_program_has_them(
     name = f"hub/{python}"  # moto keeps one account for all of its servers
     client.create_secret(Name=name, SecretString='{"token": "hf_4711"}')
     program = "import os, sys; print(os.environ['HF_TOKEN'] == 'hf_4711', 'boto3' in sys.modules, sys.path[1:2])"
-    variables = json.dumps({"HF_TOKEN": {"secret": name, "key": "token"}})
-    words = ("fetch_secrets", "--variables", variables, "--", python, "-S", "-c", program)
-    done = started(helpers, *words, python=python, cwd=image, AWS_ENDPOINT_URL=moto_s3, **pod_identity)
+    secrets = Secrets(variables={"HF_TOKEN": SecretSource(secret=name, key="token")})
+    _, *words = words_of(python, "-S", "-c", program, secrets=secrets)
+    done = started(helpers, "supervisor", *words, python=python, cwd=image, AWS_ENDPOINT_URL=moto_s3, **pod_identity)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("True False ") and str(helpers) not in done.stdout
     Path(pod_identity["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"]).write_text("another's token")
-    refused = started(helpers, *words, python=python, cwd=image, AWS_ENDPOINT_URL=moto_s3, **pod_identity)
+    refused = started(helpers, "supervisor", *words, python=python, cwd=image, AWS_ENDPOINT_URL=moto_s3, **pod_identity)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"SecretUnavailable: workload.secrets.HF_TOKEN: the secret '{name}' cannot be read" in refused.stderr
 
 
 def test_helpers_that_announce_nothing_are_small_and_import_the_standard_library_alone(tmp_path: Path) -> None:
     result = install.main(["--into", str(tmp_path / "helpers")], environment.read({}))
-    assert result["helpers_bytes"] < 300_000  # our programs only: boto3 has more than 10 MB
+    assert result["helpers_bytes"] < 350_000  # our programs only: boto3 has more than 10 MB
     assert not (tmp_path / "helpers/boto3").exists()
-    others = [f"trainer.{name}" for name in start.PROGRAMS if name not in ("announce", "fetch_secrets")]
-    assert smoke.foreign_modules(others) == frozenset()
+    others = [f"trainer.{name}" for name in start.PROGRAMS if name != "announce"]
+    without = (*install.NOT_IN_PODS, "trainer.steps.secrets")
+    assert smoke.foreign_modules(others, without=without) == frozenset()
 
 
 def test_an_installation_is_repeated_when_a_container_is(tmp_path: Path) -> None:
@@ -245,6 +247,5 @@ def test_an_unknown_helper_is_refused(helpers: Path, image: Path) -> None:
     done = started(helpers, "pretrain", cwd=image)
     assert (done.returncode, done.stderr) == (
         2,
-        "Name one of Trainflow's helpers: announce, compile_cache, error_file, fetch_secrets, launch, limit_steps, "
-        "locked_memory, node_health, precompile, probe, relay_progress, resume, workspace.\n",
+        "Name one of Trainflow's helpers: announce, limit_steps, precompile, probe, supervisor.\n",
     )

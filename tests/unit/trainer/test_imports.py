@@ -39,7 +39,7 @@ def test_training_a_small_example_does_without_transformers() -> None:
         "stage",
         "publish",
         "precompile",
-        "compile_cache",
+        "supervisor",
         "data.shards",
     ],
 )

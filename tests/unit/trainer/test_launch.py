@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer.launch import LaunchConfig, environment_of
+from tests.fakes.plans import launch_of, node_of, supervised
+from trainer.steps.processes import processes_of
+from trainflow.protocol.plan import Plan
 
-GANG = ("--nnodes", "2", "--node_rank", "1", "--master_addr", "first", "--master_port", "20001")
 SHOWN = (
     "NUM_NODES",
     "NODE_RANK",
@@ -35,7 +36,9 @@ os.write(1, f"{{line}}\\n".encode())
 
 
 def launch(*words: str, processes: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "trainer.launch", *GANG, "--nproc_per_node", str(processes), "--", *words]
+    launcher = "mpi" if processes else "none"
+    launch = launch_of(*words, launcher=launcher, num_nodes=2, processes=processes)
+    command = supervised(node_rank=1, launch=launch)
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -77,10 +80,9 @@ def test_every_process_of_a_node_finds_its_ranks_as_under_open_mpi() -> None:
 
 
 def test_the_ranks_of_a_gang_are_all_numbers_once() -> None:
-    gangs = [
-        LaunchConfig(nnodes=3, node_rank=node, master_addr="a", master_port=1, nproc_per_node=4) for node in range(3)
-    ]
-    ranks = [environment_of(local, gang)["RANK"] for gang in gangs for local in range(4)]
+    plan = Plan(launch=launch_of("train", launcher="mpi", num_nodes=3, processes=4))
+    nodes = [node_of(plan, rank=node) for node in range(3)]
+    ranks = [process.variables["RANK"] for node in nodes for process in processes_of(node)]
     assert ranks == [str(rank) for rank in range(12)]
 
 
@@ -119,9 +121,3 @@ def test_a_program_that_is_not_there_is_named(processes: int) -> None:
     assert code == 2
     assert "The program '/nowhere/train' cannot be started (No such file or directory); correct workload" in stderr
     assert "Traceback" not in stderr
-
-
-def test_without_a_program_nothing_is_started() -> None:
-    code, _, stderr = output_of([], processes=0)
-    assert code == 2
-    assert "Give the program behind `--`" in stderr

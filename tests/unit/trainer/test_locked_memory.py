@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from trainer.locked_memory import MIB, require
+from tests.fakes.plans import supervised
 from trainer.runtime.errors import LockedMemoryTooSmall
+from trainer.steps.locked_memory import MIB, require
+from trainflow.protocol.plan import LockedMemory
 
 EIGHT_MIB = 8 * MIB
 
@@ -44,23 +46,20 @@ def test_the_command_takes_the_place_of_the_check(tmp_path: Path) -> None:
     result = tmp_path / "result"
     program = [sys.executable, "-c", "import sys; sys.exit(7)"]
     done = subprocess.run(
-        [sys.executable, "-m", "trainer.locked_memory", "--mebibytes", "1", "--", *program],
+        supervised(*program, locked_memory=LockedMemory(mebibytes=1)),
         env={**os.environ, "TRAINFLOW_RESULT_FILE": str(result)},
         check=False,
     )
     assert (done.returncode, result.exists()) == (7, False)
 
 
-@pytest.mark.parametrize(
-    ("command", "sentence"), [([], "Give the training's command"), (["no-such-program"], "'no-such-program' cannot be")]
-)
-def test_a_command_that_cannot_be_started_is_said(tmp_path: Path, command: list[str], sentence: str) -> None:
+def test_a_command_that_cannot_be_started_is_said(tmp_path: Path) -> None:
     result = tmp_path / "result"
     done = subprocess.run(
-        [sys.executable, "-m", "trainer.locked_memory", "--mebibytes", "1", "--", *command],
+        supervised("no-such-program", locked_memory=LockedMemory(mebibytes=1)),
         env={**os.environ, "TRAINFLOW_RESULT_FILE": str(result)},
         capture_output=True,
         check=False,
     )
     assert done.returncode == 2
-    assert sentence in json.loads(result.read_text())["message"]
+    assert "'no-such-program' cannot be" in json.loads(result.read_text())["message"]

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.plans import supervised
 from trainer import lost_files
 from trainer.lost_files import Gang, Kept, is_ignored
 from trainflow.protocol import variables
 from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line, parse_lost_files_line
+from trainflow.protocol.plan import Report
 
 NOWHERE = Kept(kept=())
 
@@ -238,11 +240,10 @@ ENDS = {
 
 
 def around(folder: Path, program: str, *, stage: str = "training", volumes: tuple[Path, ...] = ()) -> list[str]:
-    """The command that starts a program in a folder below `trainer.error_file`."""
-    given = ("--volumes", *map(str, volumes)) if volumes else ()
+    """The command that starts a program in a folder, with a report."""
     environment = (f"{variables.STAGE}={stage}", f"{variables.RUN_DIR}={folder / 'run'}", f"PYTHONPATH={Path.cwd()}")
-    helper = (sys.executable, "-m", "trainer.error_file", *given, "--")
-    return ["env", f"--chdir={folder}", *environment, *helper, sys.executable, "-c", program]
+    report = Report(volumes=tuple(map(str, volumes)))
+    return ["env", f"--chdir={folder}", *environment, *supervised(sys.executable, "-c", program, report=report)]
 
 
 @pytest.mark.parametrize("end", ENDS)

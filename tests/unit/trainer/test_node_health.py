@@ -12,35 +12,34 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.plans import launch_of, node_of, words_of
 from tests.waiting import wait_until
-from trainer import node_health, node_measurements, node_verdict
+from trainer import node_measurements, node_verdict
 from trainer.device.cpu import CpuDevice
 from trainer.helpers import install
 from trainer.node_figures import Measured
 from trainer.node_verdict import Verdict
 from trainer.runtime import environment
-from trainer.runtime.errors import ConfigInvalid, NodeUnhealthy, PeerLost
-
-TORCHRUN = ("torchrun", "--nnodes", "4", "--node-rank=2", "--master_addr", "pod-0.job", "--master_port", "23456")
+from trainer.runtime.errors import NodeUnhealthy, PeerLost
+from trainer.steps import node_health
+from trainflow.protocol.plan import NodeTest, Plan
 
 
 def test_the_test_meets_at_the_port_after_the_trainings() -> None:
-    words = node_health.test_of((*TORCHRUN, "train.py", "--nnodes", "9"), processes=8)
+    launch = launch_of("train.py", "--nnodes", "9", launcher="torchrun", num_nodes=4, port=23456)
+    node = node_of(Plan(launch=launch), rank=2, master_addr="pod-0.job")
+    words = node_health.test_of(NodeTest(processes=8), node)
     assert words[:3] == [sys.executable, "-m", "torch.distributed.run"]
     assert " ".join(words[3:]) == (
         "--nnodes 4 --node_rank 2 --master_addr pod-0.job --master_port 23457 --nproc_per_node 8 -m trainer.node_test"
     )
 
 
-def test_a_command_without_a_rendezvous_is_refused() -> None:
-    with pytest.raises(ConfigInvalid, match="has no --master_addr, --master_port"):
-        node_health.test_of(("torchrun", "--nnodes", "4", "--node_rank", "0", "train.py"), processes=1)
-
-
 def test_an_image_without_pytorch_trains_untested(tmp_path: Path) -> None:
     install.main(["--into", str(tmp_path / "helpers")], environment.read({}))
-    command = [sys.executable, "-S", str(tmp_path / "helpers"), "node_health", "--processes", "1", "--"]
-    done = subprocess.run([*command, "echo", "trains"], capture_output=True, text=True, check=False, env={})
+    _, *words = words_of("echo", "trains", node_test=NodeTest(processes=1))
+    command = [sys.executable, "-S", str(tmp_path / "helpers"), "supervisor", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={})
     assert (done.returncode, done.stdout) == (0, "The image has no PyTorch, so the nodes are not tested.\ntrains\n")
 
 
@@ -125,11 +124,8 @@ def test_a_test_that_cannot_be_started_does_not_end_the_training(
     def refused(*_words: object, **_options: object) -> None:
         raise OSError("read-only file system")
 
-    became: list[object] = []
     monkeypatch.setattr("tempfile.TemporaryDirectory", refused)
-    monkeypatch.setattr(node_health, "become", became.append)
-    node_health.main(["--processes", "1", "--", *TORCHRUN, "train.py"], environment.read({}))
-    assert became == [[*TORCHRUN, "train.py"]]
+    node_health.prepare(NodeTest(processes=1), node_of(Plan(launch=launch_of("train.py"))))
     assert capsys.readouterr().out == (
         "The test of the nodes could not be started (read-only file system); the training starts without its result.\n"
     )

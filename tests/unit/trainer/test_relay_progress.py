@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from lambdas.logic.program_output import last_line
-from trainer import relay_progress
-from trainer.relay_progress import MAX_STEPS_OF_A_FAILURE, Relay
+from tests.fakes.plans import supervised
 from trainer.runtime.commands import node_rank
+from trainer.steps import progress
+from trainer.steps.progress import MAX_STEPS_OF_A_FAILURE, Relay
 from trainflow.protocol import variables
+from trainflow.protocol.plan import Progress
 from trainflow.protocol.step_report import parse_report_line
 
 WRITES_STEPS = """
@@ -34,9 +36,12 @@ sys.exit(int(sys.argv[2]))
 """
 
 
-def relayed(run_dir: Path, *command: str, flags: tuple[str, ...] = ("--tensorboard=tb",)) -> subprocess.Popen[str]:
+TENSORBOARD = Progress(tensorboard="tb")
+
+
+def relayed(run_dir: Path, *command: str, step: Progress = TENSORBOARD, node_rank: int = 0) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "trainer.relay_progress", *flags, "--", *command],
+        supervised(*command, node_rank=node_rank, progress=step),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,14 +61,14 @@ def test_steps_in_files_are_told_and_the_exit_code_is_the_commands(tmp_path: Pat
 
 def test_other_nodes_tell_nothing(tmp_path: Path) -> None:
     shell = ("sh", "-c", 'exec "$0" -c "$1" "$2" 0', sys.executable, WRITES_STEPS, str(tmp_path / "tb"))
-    with relayed(tmp_path, *shell, "--node_rank", "1") as process:
+    with relayed(tmp_path, *shell, node_rank=1) as process:
         printed, _ = process.communicate(timeout=120)
     assert (process.returncode, printed) == (0, "ValueError: no flux\n")
 
 
 def test_a_signal_goes_to_the_command_which_may_end_as_it_likes(tmp_path: Path) -> None:
     waits = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print('up', flush=True); "
-    with relayed(tmp_path, sys.executable, "-c", waits + "signal.pause()", flags=()) as process:
+    with relayed(tmp_path, sys.executable, "-c", waits + "signal.pause()", step=Progress()) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGTERM)
@@ -79,7 +84,7 @@ def test_a_command_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
     with relayed(tmp_path, "no-such-program") as process:
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "The command 'no-such-program' cannot be started" in complaint
+    assert "The program 'no-such-program' cannot be started" in complaint
     assert "Traceback" not in complaint
 
 
@@ -120,7 +125,7 @@ def test_a_fault_of_the_files_is_told_once(
     relay.poll(final=True)
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.count("trainer.relay_progress") == 1
+    assert printed.err.count("trainer.steps.progress") == 1
 
 
 def test_figures_that_are_not_finite_cost_no_step(tmp_path: Path) -> None:
@@ -138,7 +143,7 @@ def test_figures_that_are_not_finite_cost_no_step(tmp_path: Path) -> None:
 
 
 def test_changed_files_are_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_progress, "ALIVE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "ALIVE_SECONDS", 0.0)
     lines: list[str] = []
     relay = Relay(tmp_path, None, write=lines.append)
     for change in (None, "model.pt", None, "deeper.pt"):

@@ -16,11 +16,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from tests.fakes.plans import supervised
 from trainer.checkpoints import file_formats
 from trainer.checkpoints.patterns import find, is_complete
+from trainflow.protocol.plan import Resume
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('TRAINFLOW_CHECKPOINT')]))"
-WORDS = json.dumps(["--resume", "{checkpoint}"])
+WORDS = ("--resume", "{checkpoint}")
 
 
 def complete(path: Path, *, marker: str | None = None, age: float = 0.0) -> bool:
@@ -28,10 +30,10 @@ def complete(path: Path, *, marker: str | None = None, age: float = 0.0) -> bool
     return is_complete(path, marker=marker, settled_seconds=60, now=newest + age)
 
 
-def resumed(run_dir: Path, *options: str, decision: str = "training-2") -> tuple[list[str], str | None, str]:
-    command = [sys.executable, "-m", "trainer.resume", "--decision", decision, "--words", WORDS, *options]
+def resumed(run_dir: Path, path: str, decision: str = "training-2") -> tuple[list[str], str | None, str]:
+    step = Resume(path=path, words=WORDS, decision=decision)
     done = subprocess.run(
-        [*command, "--", sys.executable, "-c", SHOW, "--lr", "1"],
+        supervised(sys.executable, "-c", SHOW, "--lr", "1", resume=step),
         env={**os.environ, "TRAINFLOW_RUN_DIR": str(run_dir)},
         capture_output=True,
         text=True,
@@ -43,7 +45,7 @@ def resumed(run_dir: Path, *options: str, decision: str = "training-2") -> tuple
 
 
 def test_a_run_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
-    assert resumed(tmp_path, "--path", "step-{step}.pt") == (["--lr", "1"], None, "")
+    assert resumed(tmp_path, "step-{step}.pt") == (["--lr", "1"], None, "")
 
 
 def test_the_highest_step_is_the_newest_and_one_that_was_being_written_is_passed_over(tmp_path: Path) -> None:
@@ -53,7 +55,7 @@ def test_the_highest_step_is_the_newest_and_one_that_was_being_written_is_passed
     (tmp_path / "step-100.pt").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "step-x.pt").touch()
     chosen = str(tmp_path / "step-10.pt")
-    argv, variable, said = resumed(tmp_path, "--path", "step-{step}.pt")
+    argv, variable, said = resumed(tmp_path, "step-{step}.pt")
     assert (argv, variable) == (["--lr", "1", "--resume", chosen], chosen)
     assert said.splitlines() == [
         f"{tmp_path}/step-100.pt is not complete and is passed over: it ends too early.",
@@ -65,26 +67,24 @@ def test_the_highest_step_is_the_newest_and_one_that_was_being_written_is_passed
 def test_of_checkpoints_without_a_step_the_workflow_is_told_the_time(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "last.pt")
     os.utime(tmp_path / "last.pt", (1_700_000_000, 1_700_000_000))
-    assert resumed(tmp_path, "--path", "last.pt")[2].splitlines()[1:] == [
-        '{"trainflow_resumed": {"checkpoint": 1700000000}}'
-    ]
+    assert resumed(tmp_path, "last.pt")[2].splitlines()[1:] == ['{"trainflow_resumed": {"checkpoint": 1700000000}}']
 
 
 def test_every_node_takes_the_checkpoint_that_the_first_one_took_and_the_next_attempt_decides_anew(
     tmp_path: Path,
 ) -> None:
     torch.save({}, tmp_path / "step-1.pt")
-    first = resumed(tmp_path, "--path", "step-{step}.pt")
+    first = resumed(tmp_path, "step-{step}.pt")
     torch.save({}, tmp_path / "step-2.pt")
-    assert resumed(tmp_path, "--path", "step-{step}.pt") == first
-    assert resumed(tmp_path, "--path", "step-{step}.pt", decision="training-3")[1] == str(tmp_path / "step-2.pt")
+    assert resumed(tmp_path, "step-{step}.pt") == first
+    assert resumed(tmp_path, "step-{step}.pt", decision="training-3")[1] == str(tmp_path / "step-2.pt")
 
 
 def test_nodes_that_decide_at_once_agree(tmp_path: Path) -> None:
     for step in range(5):
         torch.save({}, tmp_path / f"step-{step}.pt")
     with ThreadPoolExecutor() as pool:
-        variables = list(pool.map(lambda _: resumed(tmp_path, "--path", "step-{step}.pt")[1], range(4)))
+        variables = list(pool.map(lambda _: resumed(tmp_path, "step-{step}.pt")[1], range(4)))
     assert variables == [str(tmp_path / "step-4.pt")] * 4
     assert [path.name for path in (tmp_path / ".trainflow").iterdir()] == ["training-2.json"]
 
@@ -243,16 +243,16 @@ def test_a_run_that_continues_others_begins_with_their_newest_checkpoint_and_goe
     monkeypatch.setenv("TRAINFLOW_RESUME_FROM", "second,first")
     for step in (1, 2):
         torch.save({}, first / f"step-{step}.pt")
-    assert resumed(third, "--path", "step-{step}.pt", decision="training-1")[1] == str(first / "step-2.pt")
+    assert resumed(third, "step-{step}.pt", decision="training-1")[1] == str(first / "step-2.pt")
     torch.save({}, second / "step-3.pt")
-    assert resumed(third, "--path", "step-{step}.pt", decision="training-2")[1] == str(second / "step-3.pt")
+    assert resumed(third, "step-{step}.pt", decision="training-2")[1] == str(second / "step-3.pt")
     torch.save({}, third / "step-1.pt")
-    assert resumed(third, "--path", "step-{step}.pt", decision="training-3")[1] == str(third / "step-1.pt")
+    assert resumed(third, "step-{step}.pt", decision="training-3")[1] == str(third / "step-1.pt")
 
 
 def test_a_run_does_not_begin_anew_when_what_it_continues_is_gone(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "trainer.resume", "--decision", "d", "--path", "step-{step}.pt", "--", "true"],
+        supervised("true", resume=Resume(path="step-{step}.pt", decision="d")),
         env={**os.environ, "TRAINFLOW_RUN_DIR": str(tmp_path / "second"), "TRAINFLOW_RESUME_FROM": "first"},
         capture_output=True,
         text=True,

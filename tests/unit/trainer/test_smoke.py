@@ -15,7 +15,7 @@ from trainer.images import smoke
 
 MANIFESTS = Path("tests/assets/manifests")
 SCRIPTS = Path("tests/assets/slurm/scripts")
-OURS = re.compile(r"-m (trainer(?:\.\w+)*)")
+OURS = re.compile(r'-m(?: |", ")(trainer(?:\.\w+)*)')
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from trainflow.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
 from trainflow.observed.containers import program_container
 from trainflow.protocol import variables
+from trainflow.protocol.plan import Launch, PlanInvalid, parse_plan
 
 Object = Mapping[str, Any]
 
@@ -46,17 +47,22 @@ def pod_to_probe(gang: Sequence[Object]) -> Object:
 
 
 def rendezvous(pod: Object) -> Rendezvous | None:
-    """What the pod's own command line says, static or elastic; None for programs without a rendezvous."""
-    words = _command(pod)
-    found = dict(itertools.pairwise(words))
+    """The rendezvous of the pod's own plan or launcher, static or elastic; None for programs without one."""
+    launch, found = _launch(pod), dict(itertools.pairwise(_command(pod)))
     host, port = found.get("--master_addr", ""), found.get("--master_port", "")
-    if "--rdzv_endpoint" in found:
-        host, _, port = found["--rdzv_endpoint"].partition(":")
+    store = found.get("--rdzv_endpoint")
+    if launch is not None:
+        port, store = str(launch.port), launch.elastic.store if launch.elastic else None
+    if store is not None:
+        host, _, port = store.partition(":")
     return Rendezvous(host=host, port=int(port)) if host and port.isdigit() else None
 
 
 def meets_under_torchrun(pod: Object) -> bool:
     """Whether torchrun starts the program: its workers meet before it begins. Another program listens if it likes."""
+    launch = _launch(pod)
+    if launch is not None:
+        return launch.launcher == "torchrun"
     return any(word in ("torchrun", "torch.distributed.run") for word in _command(pod))
 
 
@@ -116,6 +122,16 @@ def requested(pod: Object, resource: str) -> int:
 
 def _attempt(pod: Object) -> int:
     return int(labels(pod).get(ATTEMPT_LABEL, "0"))
+
+
+def _launch(pod: Object) -> Launch | None:
+    """The program of the plan that the pod's command ends with; None without one, as in runs of earlier versions."""
+    words = _command(pod)
+    end = words.index("--") if "--" in words else len(words)
+    try:
+        return parse_plan("".join(words[end + 1 :]).replace("$$", "$")).launch
+    except PlanInvalid:
+        return None
 
 
 def _command(pod: Object) -> list[str]:

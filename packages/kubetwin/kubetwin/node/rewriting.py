@@ -7,12 +7,14 @@ headless Service by the loopback address. Only clear paths and names are changed
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 
 LOOPBACK = "127.0.0.1"
 """Address of every pod of a process node."""
 
+_JSON_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*=")
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _SERVICE_LABEL = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
@@ -34,7 +36,7 @@ class PathRewriter:
     """Replaces container paths by host paths.
 
     A value is changed where it equals a container path or continues it with `/`: as a whole, behind
-    `--flag=`, and in each part of a list separated by `:`.
+    `--flag=`, and in each part of a list separated by `:`. In a JSON object or list, this holds for each text in it.
 
     Args:
         paths: Host path of each mount path. Where mounts are nested, the longest one wins.
@@ -53,6 +55,14 @@ class PathRewriter:
 
     def value(self, text: str) -> str:
         """The text with every container path in it replaced."""
+        return _JSON_TEXT.sub(self._in_json, text) if _is_json(text) else self._plain(text)
+
+    def _in_json(self, match: re.Match[str]) -> str:
+        text = json.loads(match[0])
+        changed = self._plain(text)
+        return match[0] if changed == text else json.dumps(changed)
+
+    def _plain(self, text: str) -> str:
         flag = _FLAG.match(text)
         start = flag.end() if flag else 0
         return text[:start] + ":".join(self.path(part) for part in text[start:].split(":"))
@@ -99,6 +109,17 @@ class NameRewriter:
         if key not in self._known:
             self._known[key] = self._names_a_pod(*key)
         return (match["url"] or "") + LOOPBACK if self._known[key] else match[0]
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is a JSON object or list."""
+    if not text.startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _without_trailing_slash(path: str) -> str:

@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-publish-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 6d5314e8392585ea --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 8390d2cef65df96d --num_nodes 1
 wait "$shipper"
 exit "$code"

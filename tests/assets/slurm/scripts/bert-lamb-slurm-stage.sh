@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash a4dd746d291fdc15 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 3d68a96eb96b15ef --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -8,6 +8,14 @@ mkdir -p /fsx/jobs /fsx/data /fsx/runs /fsx/cache
 mkdir "$folder" || { echo "$folder is there: this job has been started before." >&2; exit 1; }
 exec > "$folder/batch.log" 2>&1
 echo "$SLURM_JOB_ID" > "$folder/job_id"
+cat > "$folder/plan.json" <<'PLAN'
+{
+  "version": 1,
+  "locked_memory": {"mebibytes": 5120},
+  "precompile": {},
+  "launch": {"launcher": "torchrun", "num_nodes": 16, "processes": 32, "port": 26466, "program": ["-m", "trainer.pretrain", "--preset", "lamb-phase1", "--scaling", "weak", "--device", "xla", "--steps_this_run", "10"]}
+}
+PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
 export FI_PROVIDER=efa
@@ -49,7 +57,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.precompile -- torchrun --nnodes 16 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 26466 --nproc_per_node 32 -m trainer.pretrain --preset lamb-phase1 --scaling weak --device xla --steps_this_run 10
+        python -m trainer.supervisor --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --plan_file "$folder/plan.json"
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -80,6 +88,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 00503fac6255d207 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 73579a5de28dcab2 --num_nodes 16
 wait "$shipper"
 exit "$code"

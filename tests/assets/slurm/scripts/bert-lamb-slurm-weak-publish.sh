@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-publish-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 9c58f66e81932d21 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash a619d66ac0bc0f9d --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-stage-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 95b4176c36a40eed --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 2a5bb46193f652df --num_nodes 1
 wait "$shipper"
 exit "$code"

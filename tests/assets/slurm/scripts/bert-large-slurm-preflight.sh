@@ -8,6 +8,12 @@ mkdir -p /fsx/jobs /fsx/data /fsx/runs /fsx/cache
 mkdir "$folder" || { echo "$folder is there: this job has been started before." >&2; exit 1; }
 exec > "$folder/batch.log" 2>&1
 echo "$SLURM_JOB_ID" > "$folder/job_id"
+cat > "$folder/plan.json" <<'PLAN'
+{
+  "version": 1,
+  "probe": {"words": ["--module", "trainer.pretrain", "--world_size", "64", "--processes_per_node", "32", "--", "--device", "xla", "--precision", "pure_bfloat16", "--batch_size", "16", "--grad_accum_usteps", "32", "--steps_this_run", "28125"]}
+}
+PLAN
 
 export NEURON_RT_RESET_CORES=1
 export PYTHONUNBUFFERED=1
@@ -40,7 +46,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.probe --module trainer.pretrain --world_size 64 --processes_per_node 32 -- --device xla --precision pure_bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 28125
+        python -m trainer.supervisor --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --plan_file "$folder/plan.json"
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -71,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 518d8095acb402ba --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 1bc6480776b5fe9a --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-publish-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 6aa0f0ead79a9a21 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash fdec4640985b2e3d --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -71,6 +71,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-stage-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 0ab39170a2deab15 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 5c75f7d8f72929e7 --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -8,6 +8,15 @@ mkdir -p /fsx/jobs /fsx/data /fsx/runs /fsx/cache
 mkdir "$folder" || { echo "$folder is there: this job has been started before." >&2; exit 1; }
 exec > "$folder/batch.log" 2>&1
 echo "$SLURM_JOB_ID" > "$folder/job_id"
+cat > "$folder/plan.json" <<'PLAN'
+{
+  "version": 1,
+  "locked_memory": {"mebibytes": 5120},
+  "node_test": {"processes": 32},
+  "compile_cache": {"source": "/fsx/cache/bert-large-slurm-0123456789ab/bert-large-slurm-0123456789ab"},
+  "launch": {"launcher": "torchrun", "num_nodes": 2, "processes": 32, "port": 22829, "program": ["-m", "trainer.pretrain", "--device", "xla", "--precision", "pure_bfloat16", "--batch_size", "16", "--grad_accum_usteps", "32", "--steps_this_run", "28125"]}
+}
+PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
 export FI_PROVIDER=efa
@@ -51,7 +60,7 @@ on_a_node() {
         echo "The address of $first is not known: neither scontrol nor getent tells it." >&2
         false
     else
-        python -m trainer.locked_memory --mebibytes 5120 -- python -m trainer.node_health --processes 32 -- python -m trainer.compile_cache --source /fsx/cache/bert-large-slurm-0123456789ab/bert-large-slurm-0123456789ab -- torchrun --nnodes 2 --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --master_port 22829 --nproc_per_node 32 -m trainer.pretrain --device xla --precision pure_bfloat16 --batch_size 16 --grad_accum_usteps 32 --steps_this_run 28125
+        python -m trainer.supervisor --node_rank "$SLURM_NODEID" --master_addr "$MASTER_ADDR" --plan_file "$folder/plan.json"
     fi
     code=$?
     echo "$code $SLURMD_NODENAME" > "$folder/$SLURM_NODEID.exit"
@@ -83,6 +92,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash bff6c8acfe1c44b5 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 4275782a92c08733 --num_nodes 2
 wait "$shipper"
 exit "$code"

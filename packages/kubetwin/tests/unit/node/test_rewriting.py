@@ -23,6 +23,11 @@ PATHS = PathRewriter(
         ("/usr/lib:/data/lib:/runs", "/usr/lib:/host/d/lib:/host/r"),
         ("--path=/data:/runs/x", "--path=/host/d:/host/r/x"),
         ("/dev/termination-log", "/pod/message"),
+        (
+            '{\n  "a": {"from": "/data/x", "n": 1},\n  "b": ["--c=/runs/1", "\\u20ac"]\n}',
+            '{\n  "a": {"from": "/host/d/x", "n": 1},\n  "b": ["--c=/host/r/1", "\\u20ac"]\n}',
+        ),
+        ('["/data"]', '["/host/d"]'),
     ],
 )
 def test_mount_paths_become_host_paths(value: str, expected: str) -> None:

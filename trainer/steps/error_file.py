@@ -1,16 +1,14 @@
-"""Hand on the exception that ended a rank: `python -m trainer.error_file -- torchrun …`.
+"""Report the exception that ended a rank, and the files that the program leaves.
 
 A rank whose program is decorated with PyTorch's `record` writes its exception into the file TORCHELASTIC_ERROR_FILE.
 torchrun copies that of the rank that failed first into the file that the same variable names for torchrun itself
 (PyTorch documentation, "Error Propagation"; torch 2.9 and 2.13 do it alike). The container's termination message cannot
 be that file: torchrun deletes an existing one first, which fails on a file that the kubelet has mounted, and that error
-would hide the rank's. So this program starts the command as its child, and writes what its file says into the
+would hide the rank's. So the supervisor gives the program a file of its own, and writes what that file says into the
 termination message.
 
-Since it outlives the program, it also reports the files that the program has left in its working folder
+Since the supervisor outlives the program, it also reports the files that the program has left in its working folder
 (`trainer.lost_files`).
-
-Signals go to the command, whose exit code is this program's; 128 and the signal's number for one that was killed.
 """
 
 from __future__ import annotations
@@ -18,21 +16,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from trainer import lost_files
 from trainer.lost_files import Gang
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import exit_code, launcher_flag, node_rank, started
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid
+from trainer.runtime.node import Node
 from trainflow.protocol import variables
+from trainflow.protocol.plan import Report
 from trainflow.protocol.result import MAX_BYTES
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -46,63 +39,49 @@ TRAINING = "training"
 """Stage whose files are results: a precompilation runs the same program for a few steps."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ErrorFileConfig:
-    """Folders that the program may write to, besides its working folder; the command follows after `--`."""
-
-    volumes: tuple[Path, ...] = ()
-    """Mount paths of the volumes of the spec."""
-
-
-def main(argv: Sequence[str], environment: Environment) -> NoReturn:
-    """Run the command, and report the exception and the files that it leaves."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the program behind `--`: python -m trainer.error_file -- torchrun …")
-    config = parse(ErrorFileConfig, own, program="trainer.error_file")
-    folder = Path.cwd()
-    began = lost_files.beginning(folder)
-    code = run(command, environment.result_file)
-    if os.environ.get(variables.STAGE) == TRAINING:
-        not_searched = lost_files.places(os.environ, environment, config.volumes)
-        lost_files.report(folder, began, gang_of(command, environment), not_searched, succeeded=code == 0)
-    sys.exit(code)
-
-
-def gang_of(command: Sequence[str], environment: Environment) -> Gang:
-    """The gang that a launcher's command names.
-
-    The ranks of an elastic gang are assigned at run time. So each of its nodes has the name of its pod, and reports.
-    """
-    pod = os.environ.get(variables.POD_NAME)
-    fewest = (launcher_flag(command, "--nnodes") or "").partition(":")[0]
-    rank = node_rank(command)
-    return lost_files.gang_of(
-        os.environ,
-        environment,
-        node=pod or str(rank),
-        num_nodes=int(fewest) if fewest.isdecimal() else 1,
-        speaks=rank == 0,
-    )
-
-
-def run(command: Sequence[str], result_file: Path | None) -> int:
-    """Run the command; its exit code.
+def reported(step: Report, node: Node, run: Callable[[Mapping[str, str]], int]) -> int:
+    """Run a program, and report its exception and the files that it leaves; its exit code.
 
     Args:
-        command: The program and its words.
-        result_file: Where the error is reported, unless the program has left a result there itself.
+        step: The step of the plan.
+        node: This node.
+        run: Runs the program with further environment variables, and returns its exit code.
     """
+    working_folder, environment = Path.cwd(), node.environment
+    began = lost_files.beginning(working_folder)
+    code = _with_error_file(run, environment.result_file)
+    if os.environ.get(variables.STAGE) == TRAINING:
+        not_searched = lost_files.places(os.environ, environment, map(Path, step.volumes))
+        lost_files.report(working_folder, began, gang_of(node), not_searched, succeeded=code == 0)
+    return code
+
+
+def _with_error_file(run: Callable[[Mapping[str, str]], int], result_file: Path | None) -> int:
     given = os.environ.get(ERROR_FILE)
     folder = Path(tempfile.mkdtemp(prefix="error-"))
     file = Path(given) if given else folder / "error.json"
     try:
-        code = exit_code(started(command, {ERROR_FILE: str(file)}))
+        code = run({ERROR_FILE: str(file)})
         if code and result_file is not None:
             report(file, result_file)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return code
+
+
+def gang_of(node: Node) -> Gang:
+    """The gang of this node.
+
+    The ranks of an elastic gang are assigned at run time. So each of its nodes has the name of its pod, and reports.
+    """
+    pod, elastic = os.environ.get(variables.POD_NAME), node.launch.elastic
+    return lost_files.gang_of(
+        os.environ,
+        node.environment,
+        node=pod or str(node.rank),
+        num_nodes=elastic.min_nodes if elastic else node.launch.num_nodes,
+        speaks=node.rank == 0,
+    )
 
 
 def report(file: Path, result_file: Path) -> None:
@@ -139,7 +118,3 @@ def shortened(document: Any) -> bytes:
 
 def _encoded(document: Any) -> bytes:
     return json.dumps(document).encode()
-
-
-if __name__ == "__main__":
-    sys.exit(program.run(main, sys.argv[1:], os.environ))

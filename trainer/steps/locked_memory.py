@@ -1,25 +1,18 @@
-"""Refuse to train over EFA where memory cannot be locked: `python -m trainer.locked_memory --mebibytes N -- COMMAND`.
+"""Refuse to train over EFA where memory cannot be locked.
 
 EFA registers the memory that it sends from, and the kernel locks registered memory. A container may lock 8 MiB unless
 its node is configured otherwise; libfabric then fails with "Cannot allocate memory" (ENOMEM), deep inside the first
-step. The check is made only where there are EFA devices. The command replaces this process.
+step. The check is made only where there are EFA devices.
 """
 
 from __future__ import annotations
 
-import os
 import resource
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import become
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid, LockedMemoryTooSmall
+from trainer.runtime.errors import LockedMemoryTooSmall
+from trainer.runtime.node import Node, Prepared
+from trainflow.protocol.plan import LockedMemory
 
 DEVICES = Path("/sys/class/infiniband")
 """Folder in which Linux shows devices that memory is registered with, EFA interfaces among them."""
@@ -30,22 +23,14 @@ AMAZON = "0x1d0f"
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class LockConfig:
-    """The amount of memory that has to be lockable."""
+def prepare(step: LockedMemory, _node: Node) -> Prepared:
+    """Check the limit.
 
-    mebibytes: int
-    """Memory, in MiB, that the process must be allowed to lock."""
-
-
-def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Check the limit, and replace this process by the command."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.locked_memory … -- torchrun …")
-    config = parse(LockConfig, own, program="trainer.locked_memory")
-    require(config.mebibytes, soft_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], devices=DEVICES)
-    become(command)
+    Raises:
+        LockedMemoryTooSmall: If it is too low.
+    """
+    require(step.mebibytes, soft_limit=resource.getrlimit(resource.RLIMIT_MEMLOCK)[0], devices=DEVICES)
+    return Prepared()
 
 
 def require(mebibytes: int, *, soft_limit: int, devices: Path) -> None:
@@ -67,8 +52,3 @@ def require(mebibytes: int, *, soft_limit: int, devices: Path) -> None:
             "deploy the capacity stack, whose launch templates raise RLIMIT_MEMLOCK, and let the nodes be replaced "
             "(with Slurm: start slurmd with LimitMEMLOCK=infinity)."
         )
-
-
-if __name__ == "__main__":
-    program.raise_on_sigterm()
-    sys.exit(program.run(main, sys.argv[1:], os.environ))

@@ -1,11 +1,10 @@
-"""Tell the workflow of progress in files: `python -m trainer.relay_progress --tensorboard=FOLDER -- torchrun …`.
+"""Print the progress of a program that writes it to files.
 
-The functions read the log alone, and no file system. So this program starts the command as its child, reads the files
-below the run's folder while it runs, and prints a report line for each new step, and a line when files have changed in
-a minute without a step. It prints on the node of rank 0, and, where ranks are assigned at run time, on every node.
+The functions read the log and no file system. So a thread of the supervisor reads the files below the run's folder
+while the program runs. It prints a report line for each new step, and a line when files have changed in a minute
+without a step. It prints on the node of rank 0, and, where ranks are assigned at run time, on every node.
 
-It never makes the training fail: what goes wrong with the files is one line on stderr. Signals go to the command, whose
-exit code is this program's; 128 and the signal's number for one that was killed.
+It never makes the training fail: what goes wrong with the files is one line on stderr.
 """
 
 from __future__ import annotations
@@ -15,18 +14,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
 
 from trainer.progress_files.steps import StepFiles, TensorBoardSteps, TrainerStateSteps
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import exit_code, node_rank, started
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid
+from trainer.runtime.node import Node
 from trainer.runtime.workers import Worker
+from trainflow.protocol.plan import Progress
 from trainflow.protocol.step_report import ALIVE, METRICS, RELAYED
 
 POLL_SECONDS = 5.0
@@ -48,33 +42,29 @@ MAX_FILES = 10_000
 """Most files whose changes are watched."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RelayConfig:
-    """The files to read; with none, changes below the run's folder alone are told."""
+def relayed(step: Progress, node: Node, run: Callable[[], int]) -> int:
+    """Run a program and print its progress meanwhile, on nodes whose log the functions read; its exit code.
 
-    tensorboard: str | None = None
-    """Folder of TensorBoard event files, relative to the run's folder."""
-    trainer_state: str | None = None
-    """Glob of Hugging Face's trainer_state.json, relative to the run's folder."""
-
-
-def main(argv: Sequence[str], environment: Environment) -> NoReturn:
-    """Run the command, and relay its progress meanwhile."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.relay_progress … -- torchrun …")
-    config = parse(RelayConfig, own, program="trainer.relay_progress")
-    relay = None
-    if environment.run_dir is not None and node_rank(command) == 0:
-        relay = Relay(environment.run_dir, files_of(config, environment.run_dir))
-    sys.exit(run(command, relay))
+    Args:
+        step: The step of the plan.
+        node: This node.
+        run: Runs the program, and returns its exit code.
+    """
+    run_dir = node.environment.run_dir
+    if run_dir is None or node.rank != 0:
+        return run()
+    relay = Relay(run_dir, files_of(step, run_dir))
+    relay.start()
+    code = run()
+    relay.stop(failed=code != 0)
+    return code
 
 
-def files_of(config: RelayConfig, run_dir: Path) -> StepFiles | None:
-    """The files that tell steps; None for a program without such files."""
-    if config.tensorboard is not None:
-        return TensorBoardSteps(run_dir / config.tensorboard)
-    return None if config.trainer_state is None else TrainerStateSteps(run_dir, config.trainer_state)
+def files_of(step: Progress, run_dir: Path) -> StepFiles | None:
+    """The files that hold steps; None for a program without such files."""
+    if step.tensorboard is not None:
+        return TensorBoardSteps(run_dir / step.tensorboard)
+    return None if step.trainer_state is None else TrainerStateSteps(run_dir, step.trainer_state)
 
 
 class Relay:
@@ -110,7 +100,7 @@ class Relay:
             self._complain(self._thread.error)
 
     def poll(self, *, final: bool = False) -> None:
-        """Print what is new. Faults are told once."""
+        """Print what is new. Faults are printed once."""
         try:
             if self._tell_steps(final=final):
                 self._compared_at = time.monotonic()
@@ -131,7 +121,7 @@ class Relay:
     def _complain(self, error: BaseException) -> None:
         if not self._complained:
             self._complained = True
-            print(f"trainer.relay_progress: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            print(f"trainer.steps.progress: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def _run(self) -> None:
         while not self._stopping.wait(POLL_SECONDS):
@@ -144,17 +134,6 @@ class Relay:
             known = {name: value for name, value in step.items() if isinstance(value, int | float)}
             self._write(json.dumps({METRICS: {**_finite(known), **RELAYED}}))
         return len(steps)
-
-
-def run(command: Sequence[str], relay: Relay | None) -> int:
-    """Run a command as a child that gets this process's signals; its exit code."""
-    child = started(command)
-    if relay is not None:
-        relay.start()
-    code = exit_code(child)
-    if relay is not None:
-        relay.stop(failed=code != 0)
-    return code
 
 
 def _finite(figures: dict[str, float]) -> dict[str, float | str]:
@@ -180,7 +159,3 @@ def _states(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 
 def _write_line(line: str) -> None:
     os.write(1, f"{line}\n".encode())
-
-
-if __name__ == "__main__":
-    sys.exit(program.run(main, sys.argv[1:], os.environ))

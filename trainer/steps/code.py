@@ -1,7 +1,6 @@
-"""Fetch the run's packed code into a folder: `python -m trainer.code --url s3://bucket/code/<sha256>.tar.gz --into
-workspace -- COMMAND`, which the command then replaces.
+"""Fetch the run's packed code into a folder.
 
-In Kubernetes an init container does this (`trainer.helpers.install`); on Slurm's nodes it is done before the program.
+In Kubernetes an init container does this (`trainer.helpers.install`); on Slurm's nodes the supervisor does.
 The URL ends in the archive's digest. What has another digest is not unpacked.
 """
 
@@ -9,44 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
-import sys
 import tarfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from trainer.runtime import program, s3
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import become
-from trainer.runtime.environment import Environment
+from trainer.runtime import s3
 from trainer.runtime.errors import CodeInvalid, ConfigInvalid, DatasetInvalid, StorageFailed
 from trainer.staging.unpacking import safe_member
 
 DIGEST = re.compile(r"(?:^|/)([0-9a-f]{64})\.tar\.gz$")
-"""How a packed archive's URL ends."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CodeConfig:
-    """The archive and its place; a command follows after `--`."""
-
-    url: str
-    """`s3://bucket/code/<sha256>.tar.gz`."""
-    into: Path
-    """Folder that is made, or filled."""
-
-
-def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Fetch the code, and replace this process by the command."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the command behind `--`: python -m trainer.code … -- torchrun …")
-    config = parse(CodeConfig, own, program="trainer.code")
-    fetch(config.url, config.into)
-    become(command)
+"""End of a packed archive's URL."""
 
 
 def fetch(url: str, folder: Path) -> None:
@@ -62,7 +33,7 @@ def fetch(url: str, folder: Path) -> None:
     """
     named = DIGEST.search(url)
     if named is None:
-        raise ConfigInvalid(f"--url is {url!r}; it has to end in the archive's SHA-256 and .tar.gz.")
+        raise ConfigInvalid(f"The URL of the code is {url!r}; it has to end in the archive's SHA-256 and .tar.gz.")
     content = _downloaded(url)
     found = hashlib.sha256(content).hexdigest()
     if found != named[1]:
@@ -98,8 +69,3 @@ def _unpack(content: bytes, folder: Path, *, url: str) -> None:
         raise CodeInvalid(f"workload.code: {url} is no archive ({error}).") from error
     except OSError as error:
         raise StorageFailed(f"workload.code: {url} cannot be unpacked to {folder} ({error}).") from error
-
-
-if __name__ == "__main__":
-    program.raise_on_sigterm()
-    sys.exit(program.run(main, sys.argv[1:], os.environ))

@@ -1,8 +1,8 @@
-"""Test a gang's nodes before its training: `python -m trainer.node_health --processes N -- torchrun …`.
+"""Test a gang's nodes before its training.
 
-The gang is started once with `trainer.node_test` in place of the program, at the next port. The test advises: this
-process ends only if the gang's verdict names an unhealthy node. Otherwise, whatever happens to the test, the training's
-command replaces this process. Without PyTorch in the image there is no test.
+The gang is started once with `trainer.node_test` in place of the program, at the next port. The test advises: the
+supervisor ends only if the gang's verdict names an unhealthy node. Otherwise the training starts,
+whatever happens to the test. An image without PyTorch skips the test.
 """
 
 from __future__ import annotations
@@ -16,20 +16,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from trainer import node_verdict
 from trainer.node_verdict import BACKSTOP_SECONDS, Verdict, skipped
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import NODE_RANK, SignalForwarding, become, launcher_flag, node_rank
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid, NodeUnhealthy, PeerLost
+from trainer.runtime.commands import SignalForwarding, helper
+from trainer.runtime.errors import NodeUnhealthy, PeerLost
+from trainer.runtime.node import Node, Prepared
 from trainflow.protocol import compile_cache, variables
-
-HELPERS = Path(__file__).resolve().parents[1]
-"""Folder that `trainer.helpers.install` has made, where it holds a `__main__.py`; else the one of the packages."""
+from trainflow.protocol.plan import NodeTest
 
 SECONDS_FOR_THE_UNHEALTHY = 10.0
 """Time in which the unhealthy node reports itself before its peers end: the first one to end ends the job."""
@@ -43,37 +39,23 @@ POLL_SECONDS = 0.1
 WAY_OUT = "compute.check_nodes: false in the run's spec trains without the test."
 
 
-@dataclass(frozen=True, kw_only=True)
-class HealthConfig:
-    """How the test is started; the gang's place is in the launcher's flags."""
-
-    processes: int
-    """Processes on each node."""
-
-
-def main(argv: Sequence[str], _environment: Environment) -> None:
-    """Test the nodes, and replace this process by the command.
+def prepare(step: NodeTest, node: Node) -> Prepared:
+    """Test the nodes.
 
     Raises:
-        ConfigInvalid: If there is no command, or it names no rendezvous.
         NodeUnhealthy: If the test has named this node.
         PeerLost: If it has named another one.
     """
-    own, command = divided(argv)
-    config = parse(HealthConfig, own, program="trainer.node_health")
-    if not command:
-        raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.node_health … -- torchrun …")
     if importlib.util.find_spec("torch") is None:
         print("The image has no PyTorch, so the nodes are not tested.", flush=True)
-        become(command)
-    test = test_of(command, processes=config.processes)
+        return Prepared()
     try:
         with tempfile.TemporaryDirectory(prefix="node-test-", ignore_cleanup_errors=True) as folder:
-            verdict = tested(test, Path(folder))
+            verdict = tested(test_of(step, node), Path(folder))
     except OSError as error:
         verdict = skipped(f"could not be started ({error})")
-    require_health(verdict, node_rank(command))
-    become(command)
+    require_health(verdict, node.rank)
+    return Prepared()
 
 
 def require_health(verdict: Verdict, node: int) -> None:
@@ -146,23 +128,9 @@ def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
         child.wait(SECONDS_TO_END)
 
 
-def test_of(command: Sequence[str], *, processes: int) -> list[str]:
-    """The command that starts the test on this node.
-
-    Raises:
-        ConfigInvalid: If the training's command names no rendezvous.
-    """
-    flags = {name: launcher_flag(command, name) for name in ("--nnodes", NODE_RANK, "--master_addr", "--master_port")}
-    missing = [name for name, value in flags.items() if not value]
-    port = flags["--master_port"] or ""
-    if missing or not port.isdecimal():
-        raise ConfigInvalid(f"The training's command has no {', '.join(missing) or 'number as --master_port'}.")
-    flags["--master_port"] = str(int(port) + 1)
-    words = [word for name, value in flags.items() for word in (name, str(value))]
-    is_installed = (HELPERS / "__main__.py").exists()
-    test = [str(HELPERS), "node_test"] if is_installed else ["-m", "trainer.node_test"]
-    return [sys.executable, "-m", "torch.distributed.run", *words, "--nproc_per_node", str(processes), *test]
-
-
-if __name__ == "__main__":
-    sys.exit(program.run(main, sys.argv[1:], os.environ))
+def test_of(step: NodeTest, node: Node) -> list[str]:
+    """The command that starts the test on this node: torchrun, at the port after the training's."""
+    launch = replace(node.launch, port=node.launch.port + 1)
+    words = replace(node, plan=replace(node.plan, launch=launch)).rendezvous
+    processes = ("--nproc_per_node", str(step.processes))
+    return [sys.executable, "-m", "torch.distributed.run", *words, *processes, *helper("node_test")]

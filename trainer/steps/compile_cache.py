@@ -1,33 +1,26 @@
-"""Work on a copy of a compile cache: `python -m trainer.compile_cache --source FOLDER -- torchrun …`.
+"""Work on a copy of a compile cache.
 
 Compilers write into a cache even if it has all that they want, and two writers spoil a cache ("NEFF is invalid"). So a
 cache has one owner, which fills it alone and then seals it: a file says that it is complete, and holds the SHA-256 of
-every other file. All others copy it to their own node and compare, and the command works with the copy. The command
-replaces this process, and so receives its signals and sets its exit code.
+every other file. All others copy it to their own node and compare, and the program works with the copy.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import become
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import CompileCacheGone, ConfigInvalid, StorageFailed
+from trainer.runtime.errors import CompileCacheGone, StorageFailed
 from trainer.runtime.files import written_whole
+from trainer.runtime.node import Node, Prepared
 from trainflow.protocol.compile_cache import environment
+from trainflow.protocol.plan import CompileCache
 
 MARKER = "_READY"
 """Name of the file that seals a complete cache: the number of graphs, and each file's path and SHA-256."""
@@ -42,24 +35,14 @@ LOCKS = ".lock"
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyConfig:
-    """The cache to copy, and the place for the copy."""
+def prepare(step: CompileCache, _node: Node) -> Prepared:
+    """Copy the cache to the folder of temporary files.
 
-    source: Path
-    """Folder of the shared cache."""
-    scratch: Path | None = None
-    """Folder on this node in which a new folder is made for the copy; if left out, the folder of temporary files."""
-
-
-def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Copy the cache, and replace this process by the command."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the training's command behind `--`: python -m trainer.compile_cache … -- torchrun …")
-    config = parse(CopyConfig, own, program="trainer.compile_cache")
-    folder = copy(config.source, config.scratch or Path(tempfile.gettempdir()))
-    become(command, environment(str(folder)))
+    Raises:
+        CompileCacheGone: If there is no cache, or it is not complete, or damaged.
+        StorageFailed: If the cache cannot be read, or there is no room for the copy.
+    """
+    return Prepared(variables=environment(str(copy(Path(step.source), Path(tempfile.gettempdir())))))
 
 
 # Decision 15: a program trains on a copy, which is compared with the digests of the sealed cache.
@@ -191,8 +174,3 @@ def _storage(cache: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageFailed(f"The compile cache {cache} cannot be written ({error}).") from error
-
-
-if __name__ == "__main__":
-    program.raise_on_sigterm()
-    sys.exit(program.run(main, sys.argv[1:], os.environ))

@@ -1,25 +1,18 @@
-"""Set variables to secrets of AWS Secrets Manager, and start a command with them.
+"""Read secrets of AWS Secrets Manager into environment variables.
 
-`fetch_secrets --variables '{"HF_TOKEN": {"secret": "hugging-face", "key": "token"}}' -- torchrun … train.py`
-
-The values are read with the pod's own role and exist in the environment of the command alone: no object of the cluster,
-no record and no log holds them. The command replaces this process.
+The values are read with the pod's own role and exist only in the environment of the supervisor and its program: no
+object of the cluster, no record and no log holds them (docs/decisions/0038-pods-read-secrets-manager.md).
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import become
-from trainer.runtime.environment import Environment
-from trainer.runtime.errors import ConfigInvalid, SecretUnavailable
+from trainer.runtime.errors import SecretUnavailable
+from trainer.runtime.node import Node, Prepared
+from trainflow.protocol.plan import Secrets, SecretSource
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager.client import SecretsManagerClient
@@ -32,30 +25,21 @@ ATTEMPTS = 8
 """Tries of a call, in botocore's standard mode with pauses of up to 20 s: every node of a gang reads at once."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SecretsConfig:
-    """The variables; the command follows after `--`."""
+def prepare(step: Secrets, _node: Node) -> Prepared:
+    """Read the secrets.
 
-    variables: str
-    """JSON object: for each variable an object with `secret`, a name or an ARN, and perhaps `key`, a key of the JSON
-    object that the secret is."""
-
-
-def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Read the secrets, and replace this process by the command."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the command behind `--`: fetch_secrets --variables JSON -- torchrun …")
-    config = parse(SecretsConfig, own, program="trainer.fetch_secrets")
-    become(command, values_of(json.loads(config.variables)))
+    Raises:
+        SecretUnavailable: If a value cannot be read.
+    """
+    return Prepared(variables=values_of(step.variables))
 
 
 # Decision 38: each pod reads its secrets itself, so that no object of the cluster holds them.
-def values_of(variables: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+def values_of(variables: Mapping[str, SecretSource]) -> dict[str, str]:
     """Values of the variables.
 
     Args:
-        variables: Secret, and perhaps its key, of each variable.
+        variables: Source of each variable.
 
     Raises:
         SecretUnavailable: If a value cannot be read; the message holds none.
@@ -63,10 +47,10 @@ def values_of(variables: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     texts: dict[str, str] = {}
     values: dict[str, str] = {}
     for name, source in variables.items():
-        field, secret = f"workload.secrets.{name}", source["secret"]
+        field, secret = f"workload.secrets.{name}", source.secret
         if secret not in texts:
             texts[secret] = _text(secret, field=field)
-        values[name] = _value(texts[secret], source.get("key"), secret=secret, field=field)
+        values[name] = _value(texts[secret], source.key, secret=secret, field=field)
     return values
 
 
@@ -128,9 +112,5 @@ def _connect(secret: str) -> SecretsManagerClient:
 
     region = secret.split(":")[3] if secret.startswith("arn:") else None
     retries = Config(retries={"mode": "standard", "max_attempts": ATTEMPTS}, connect_timeout=10, read_timeout=10)
-    return boto3.client("secretsmanager", region_name=region, config=retries)
-
-
-if __name__ == "__main__":
-    program.raise_on_sigterm()
-    sys.exit(program.run(main, sys.argv[1:], os.environ))
+    # A session of its own: the default one would keep credentials that a secret may replace for later steps.
+    return boto3.Session().client("secretsmanager", region_name=region, config=retries)

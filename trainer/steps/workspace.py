@@ -1,8 +1,8 @@
-"""Start a command in the folder of the run's code: `workspace --folder /workspace -- torchrun … train.py`.
+"""Start the program in the folder of the run's code.
 
 The folder becomes the working directory and the first one in which Python searches for modules, before those that the
 image names. What the code requires is installed first, by this Python's pip, into a folder that later commands find
-again. The command replaces this process.
+again.
 """
 
 from __future__ import annotations
@@ -14,53 +14,38 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
-from trainer.runtime import program
-from trainer.runtime.arguments import divided, parse
-from trainer.runtime.commands import become
-from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CodeInvalid, ConfigInvalid, StorageFailed
+from trainer.runtime.node import Node, Prepared
+from trainflow.protocol.plan import Code
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkspaceConfig:
-    """The folder; the command follows after `--`."""
+def prepare(step: Code, _node: Node) -> Prepared:
+    """Fetch the code where no init container has done so, install what it requires, and change to its folder.
 
-    folder: Path
-    """Folder that holds the code."""
-    requirements: str | None = None
-    """Requirements file inside the folder; none if left out."""
-    packages: Path | None = None
-    """Folder in which each set of required packages has a folder of its own."""
+    Raises:
+        CodeInvalid: If the code cannot be fetched, or what it requires cannot be installed.
+        ConfigInvalid: If the folder cannot be entered.
+        StorageFailed: If a folder cannot be written, or the archive cannot be read.
+    """
+    folder = Path(step.folder).absolute()
+    if step.url is not None:
+        from trainer.steps import code  # imports much, and most plans need none of it
 
-    def __post_init__(self) -> None:
-        if (self.requirements is None) != (self.packages is None):
-            raise ConfigInvalid("Give --requirements and --packages together, or neither.")
-
-
-def main(argv: Sequence[str], _environment: Environment) -> NoReturn:
-    """Change to the folder, and replace this process by the command."""
-    own, command = divided(argv)
-    if not command:
-        raise ConfigInvalid("Give the command behind `--`: workspace --folder FOLDER -- torchrun …")
-    config = parse(WorkspaceConfig, own, program="trainer.workspace")
-    folder = config.folder.absolute()
+        code.fetch(step.url, folder)
     first = [str(folder)]
     environ = {"PWD": str(folder)}
-    if config.requirements is not None and config.packages is not None:
-        packages = installed(folder / config.requirements, config.packages.absolute())
+    if step.requirements is not None and step.packages is not None:
+        packages = installed(folder / step.requirements, Path(step.packages).absolute())
         first.append(str(packages))
         environ["PATH"] = os.pathsep.join([str(packages / "bin"), os.environ.get("PATH", os.defpath)])
     environ["PYTHONPATH"] = os.pathsep.join([*first, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         os.chdir(folder)
     except OSError as error:
-        raise ConfigInvalid(f"--folder {folder} cannot be entered ({error}).") from error
-    become(command, environ)
+        raise ConfigInvalid(f"The code's folder {folder} cannot be entered ({error}).") from error
+    return Prepared(variables=environ)
 
 
 def installed(requirements: Path, packages: Path) -> Path:
@@ -128,8 +113,3 @@ def _rename(made: Path, place: Path) -> None:
         if not place.is_dir():  # otherwise another command was faster
             raise
         shutil.rmtree(made, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    program.raise_on_sigterm()
-    sys.exit(program.run(main, sys.argv[1:], os.environ))

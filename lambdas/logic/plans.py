@@ -1,0 +1,207 @@
+"""The plans of gangs and of the preflight's probe: the steps that a run needs on its nodes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from lambdas.logic.folders import cache_folder, filled, own_cache
+from trainflow.models.backends import DESCRIPTIONS
+from trainflow.models.compile_cache import CacheUse
+from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB
+from trainflow.models.progress import Format, read_from_files
+from trainflow.models.run import JobRef, Run, Stage
+from trainflow.models.workload import Workload, option_words
+from trainflow.protocol.plan import (
+    Code,
+    CompileCache,
+    Elastic,
+    Launch,
+    LockedMemory,
+    NodeTest,
+    Plan,
+    Precompile,
+    Probe,
+    Progress,
+    Report,
+    Resume,
+    Secrets,
+    SecretSource,
+)
+from trainflow.protocol.pods import WORKSPACE
+
+
+def plan_of(run: Run, ref: JobRef, *, cache: CacheUse | None) -> Plan:
+    """The plan of a job.
+
+    Args:
+        run: The run that the job belongs to.
+        ref: The job.
+        cache: Cache of its compiled graphs; None for a run without precompilation.
+    """
+    match ref.stage:
+        case Stage.PREFLIGHT:
+            return Plan(secrets=_secrets(run), code=_code(run), probe=_probe(run))
+        case Stage.PRECOMPILE:
+            return Plan(
+                secrets=_secrets(run),
+                locked_memory=_locked_memory(run, ref),
+                code=_code(run),
+                precompile=Precompile(retry_failed=ref.attempt > 1),
+                report=_report(run),
+                launch=_precompiled(run, ref),
+            )
+        case Stage.TRAINING:
+            return Plan(
+                secrets=_secrets(run),
+                locked_memory=_locked_memory(run, ref),
+                node_test=_node_test(run, ref),
+                compile_cache=CompileCache(source=cache_folder(run.run_id, cache)) if cache else None,
+                resume=_resume(run, ref),
+                code=_code(run),
+                progress=_progress(run),
+                report=_report(run),
+                launch=_launch(run, ref, words=run.spec.workload.words),
+            )
+    raise ValueError(f"the stage {ref.stage} is a small program, which needs no plan")
+
+
+def _secrets(run: Run) -> Secrets | None:
+    sources = {
+        name: SecretSource(secret=secret.secrets_manager, key=secret.key)
+        for name, secret in sorted(run.spec.workload.secrets.items())
+        if secret.secrets_manager is not None
+    }
+    return Secrets(variables=sources) if sources else None
+
+
+def _locked_memory(run: Run, ref: JobRef) -> LockedMemory | None:
+    """The check of a gang over EFA; other gangs need none."""
+    over_efa = run.spec.compute.instance.uses_efa(ref.num_nodes)
+    return LockedMemory(mebibytes=HUGE_PAGES_OF_EFA_POD_MIB) if over_efa else None
+
+
+def _node_test(run: Run, ref: JobRef) -> NodeTest | None:
+    """The test of a gang's nodes; none for one node, and for an elastic gang, whose nodes come and go."""
+    if not run.tests_nodes or ref.elastic or ref.num_nodes == 1:
+        return None
+    return NodeTest(processes=run.spec.compute.processes_per_node)
+
+
+def _resume(run: Run, ref: JobRef) -> Resume | None:
+    """The choice of the newest complete checkpoint; none for programs that find it themselves."""
+    checkpoint = run.spec.checkpoint
+    if checkpoint is None:
+        return None
+    return Resume(
+        path=checkpoint.path,
+        words=tuple(checkpoint.resume),
+        marker=checkpoint.marker,
+        settled_seconds=checkpoint.settled_seconds,
+        decision=ref.name,
+    )
+
+
+def _code(run: Run) -> Code | None:
+    """The run's code. An init container has filled its folder; Slurm's nodes fetch it into a folder
+    below that of the supervisor."""
+    workload = run.spec.workload
+    if workload.code is None:
+        return None
+    has_init_container = run.tools_image is not None
+    return Code(
+        folder=WORKSPACE if has_init_container else WORKSPACE.lstrip("/"),
+        url=None if has_init_container else workload.code,
+        requirements=workload.requirements,
+        packages=f"{own_cache(run.run_id)}/packages" if workload.requirements else None,
+    )
+
+
+def _progress(run: Run) -> Progress | None:
+    """The relay of a program that writes its steps to files, or writes none; others print them in their log."""
+    progress = run.spec.progress
+    if progress == "none":
+        return Progress()
+    if not isinstance(progress, Format) or not read_from_files(progress):
+        return None
+    return Progress(tensorboard=progress.tensorboard, trainer_state=progress.trainer_state)
+
+
+def _report(run: Run) -> Report | None:
+    """The report of what the program leaves. Slurm signals every process of a job itself, so that a parent of the
+    program would pass on each signal once more; its job script reports the files."""
+    if run.tools_image is None:
+        return None
+    return Report(volumes=tuple(volume.mount for volume in run.spec.workload.volumes))
+
+
+def _precompiled(run: Run, ref: JobRef) -> Launch:
+    """The program, which ends after the steps of a precompilation: by its own flag, or by its optimizer's steps."""
+    workload, precompile = run.spec.workload, run.spec.precompile
+    argument = precompile.steps_argument
+    if argument is None and workload.is_ours:
+        argument = "steps_this_run"
+    if argument is None:
+        return _launch(run, ref, words=workload.words, max_steps=precompile.steps)
+    fewer = workload.model_copy(update={"arguments": {**workload.arguments, argument: precompile.steps}})
+    return _launch(run, ref, words=fewer.words)
+
+
+def _launch(run: Run, ref: JobRef, *, words: Sequence[str], max_steps: int | None = None) -> Launch:
+    workload = run.spec.workload
+    return Launch(
+        launcher=workload.launcher,
+        num_nodes=ref.num_nodes,
+        processes=run.spec.compute.processes_per_node,
+        port=rendezvous_port(ref.name),
+        elastic=_elastic(run, ref),
+        max_steps=max_steps,
+        is_python=workload.command is None,
+        program=filled(run, (*program_words(workload), *words)),
+    )
+
+
+def _elastic(run: Run, ref: JobRef) -> Elastic | None:
+    """The rendezvous of a gang that meets in a store on one of its nodes; None for other gangs."""
+    elastic = run.spec.compute.elastic
+    if elastic is None or not ref.elastic:
+        return None
+    return Elastic(
+        min_nodes=elastic.min_nodes,
+        max_nodes=elastic.max_nodes,
+        store=f"{DESCRIPTIONS[ref.backend].elastic_address(ref.name)}:{rendezvous_port(ref.name)}",
+        id=ref.name,
+        max_restarts=elastic.max_restarts,
+    )
+
+
+def rendezvous_port(job: str) -> int:
+    """Port of a job's rendezvous. It depends on the job, so that two jobs on one network do not join each other.
+
+    Between 20000 and 29999: above the registered services, below Linux's ephemeral ports (32768).
+    """
+    return 20000 + int(hashlib.sha256(job.encode()).hexdigest()[:8], 16) % 10000
+
+
+def program_words(workload: Workload) -> tuple[str, ...]:
+    """The program, as the interpreter takes it behind `python`; a command as it is."""
+    if workload.module is not None:
+        return ("-m", workload.module)
+    return (workload.script,) if workload.script is not None else tuple(workload.command or ())
+
+
+def _probe(run: Run) -> Probe:
+    spec, compute = run.spec, run.spec.compute
+    gang = {"world_size": compute.world_size, "processes_per_node": compute.processes_per_node}
+    continued = spec.checkpoint_words if spec.resume_from else ()
+    flags = (*_named_program(spec.workload), *option_words(gang), *continued)
+    return Probe(words=(*flags, "--", *filled(run, spec.workload.words)))
+
+
+def _named_program(workload: Workload) -> tuple[str, ...]:
+    """The probe's options for the program."""
+    if workload.module is not None:
+        return ("--module", workload.module)
+    if workload.script is not None:
+        return ("--script", workload.script)
+    return ("--executable", (workload.command or [""])[0])

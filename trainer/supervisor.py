@@ -1,0 +1,153 @@
+"""Execute a gang's plan on one node: `python -m trainer.supervisor --node_rank N --master_addr HOST -- PLAN`.
+
+The steps before the program run in this process, in the order of the plan (`trainflow.protocol.plan`). Then the program
+starts as a child, whose signals and exit code pass through this one process. Where nothing has to run beside the
+program, it replaces this process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from trainer.runtime import program
+from trainer.runtime.arguments import divided, parse
+from trainer.runtime.commands import helper
+from trainer.runtime.environment import Environment
+from trainer.runtime.errors import ConfigInvalid
+from trainer.runtime.node import Node, Prepared
+from trainer.steps import processes
+from trainer.steps.processes import Process
+from trainflow.protocol import plan as plans
+from trainflow.protocol.plan import Plan, PlanInvalid
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorConfig:
+    """The place of this node; the plan's text follows after `--`, in one word or several."""
+
+    node_rank: int = 0
+    """Number of this node in its gang, from 0. Left out in elastic gangs."""
+    master_addr: str = "localhost"
+    """Host name of node 0."""
+    plan_file: Path | None = None
+    """File with the plan, in place of the words after `--`."""
+
+
+def main(argv: Sequence[str], environment: Environment) -> None:
+    """Execute the plan.
+
+    Raises:
+        ConfigInvalid: If the text is not a plan, or the program cannot be started.
+        TrainerError: If a step before the program fails.
+    """
+    own, words = divided(argv)
+    config = parse(SupervisorConfig, own, program="trainer.supervisor")
+    plan = read_plan(config, words)
+    node = Node(plan=plan, environment=environment, rank=config.node_rank, master_addr=config.master_addr)
+    added = prepare(node)
+    if plan.probe is not None:
+        processes.replace_supervisor(Process(words=(sys.executable, *helper("probe"), *plan.probe.words)))
+    sys.exit(run(node, added))
+
+
+def read_plan(config: SupervisorConfig, words: Sequence[str]) -> Plan:
+    """The plan of the command line.
+
+    Raises:
+        ConfigInvalid: If the text cannot be read, or is not a plan.
+    """
+    try:
+        return plans.parse_plan(config.plan_file.read_text(encoding="utf-8") if config.plan_file else "".join(words))
+    except (OSError, PlanInvalid) as error:
+        raise ConfigInvalid(f"The plan cannot be executed: {error}") from error
+
+
+def prepare(node: Node) -> list[str]:
+    """Execute the steps before the program; the words that they add to it."""
+    added: list[str] = []
+    for step in node.plan.steps:
+        prepared = _prepared(step, node)
+        os.environ.update(prepared.variables)
+        added += prepared.words
+    return added
+
+
+def _prepared(step: Any, node: Node) -> Prepared:
+    """Execute a step if it comes before the program. Modules are imported here: most plans have few steps, and a pod
+    compiles the helpers at each start."""
+    match step:
+        case plans.Secrets():
+            from trainer.steps import secrets
+
+            return secrets.prepare(step, node)
+        case plans.LockedMemory():
+            from trainer.steps import locked_memory
+
+            return locked_memory.prepare(step, node)
+        case plans.NodeTest():
+            from trainer.steps import node_health
+
+            return node_health.prepare(step, node)
+        case plans.CompileCache():
+            from trainer.steps import compile_cache
+
+            return compile_cache.prepare(step, node)
+        case plans.Resume():
+            from trainer.steps import resume
+
+            return resume.prepare(step, node)
+        case plans.Code():
+            from trainer.steps import workspace
+
+            return workspace.prepare(step, node)
+    return Prepared()
+
+
+def run(node: Node, added: Sequence[str]) -> int:
+    """Start the program, with the steps around and beside it; its exit code.
+
+    Args:
+        node: The node.
+        added: Words behind the program's.
+    """
+    plan = node.plan
+    started = [processes.one_process_of(node)] if plan.precompile else processes.processes_of(node, added)
+    if len(started) == 1 and not (plan.precompile or plan.progress or plan.report):
+        processes.replace_supervisor(started[0])
+    if plan.progress is None:
+        return _run_and_report(node, started)
+    from trainer.steps import progress
+
+    return progress.relayed(plan.progress, node, partial(_run_and_report, node, started))
+
+
+def _run_and_report(node: Node, started: Sequence[Process]) -> int:
+    if node.plan.report is None:
+        return _run(node, started)
+    from trainer.steps import error_file
+
+    return error_file.reported(node.plan.report, node, partial(_run, node, started))
+
+
+def _run(node: Node, started: Sequence[Process], given: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Run the program with further variables, or its compilation."""
+    started = [each.with_variables(given) for each in started]
+    if node.plan.precompile is None:
+        return processes.run(started)
+    from trainer import precompile
+
+    (process,), again = started, node.plan.precompile.retry_failed
+    environ = {**os.environ, **process.variables}
+    return precompile.compiled(process.words, environ, again=again, is_first_node=node.rank == 0)
+
+
+if __name__ == "__main__":
+    program.raise_on_sigterm()
+    sys.exit(program.run(main, sys.argv[1:], os.environ))
