@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.protocol import variables
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+from trainflow.protocol.metrics_line import Step, metrics_line
 
 STEPS = 3
 
@@ -31,4 +31,4 @@ def log_lines(pod: Mapping[str, Any]) -> Iterator[str]:
         return
     now = datetime.now(UTC)
     for step in range(1, STEPS + 1):
-        yield metrics_line(StepMetrics(now, 0, step, step_loss(run_id, step), learning_rate=1e-4, throughput=100.0))
+        yield metrics_line(Step(now, 0, step, step_loss(run_id, step), learning_rate=1e-4, throughput=100.0))

@@ -19,7 +19,7 @@ from trainflow.models.metric_names import (
     RunMetric,
 )
 from trainflow.models.run import MetricsCursor
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.protocol.step_report import StepReport
 
@@ -75,7 +75,7 @@ def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator
             yield Datum(metric=metric.value, dimension=RUN_DIMENSION, of=run_id, value=value, at=now, unit=unit)
 
 
-def of_steps(run_id: str, steps: Sequence[StepMetrics], names: Collection[str] = ()) -> Iterator[Datum]:
+def of_steps(run_id: str, steps: Sequence[Step], names: Collection[str] = ()) -> Iterator[Datum]:
     """Data points of each step's fields in the table `STEP_FIELDS`, at the time in its line, and of its other figures.
 
     Args:
@@ -108,7 +108,7 @@ def _of_figures(run_id: str, figures: Mapping[str, float], names: Collection[str
 
 
 def of_progress(
-    cluster: str, steps: Sequence[StepMetrics], cursor: MetricsCursor, *, min_throughput: float | None, now: datetime
+    cluster: str, steps: Sequence[Step], cursor: MetricsCursor, *, min_throughput: float | None, now: datetime
 ) -> Iterator[Datum]:
     """Data points that the alarms watch, for all runs of a cluster together.
 
@@ -145,7 +145,7 @@ def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: dateti
 
 
 def _of_fields(
-    run_id: str, fields: Sequence[PublishedField], source: StepMetrics | StepReport, at: datetime
+    run_id: str, fields: Sequence[PublishedField], source: Step | StepReport, at: datetime
 ) -> Iterator[Datum]:
     for row in fields:
         value = getattr(source, row.field)

@@ -24,7 +24,7 @@ from trainflow.protocol.checkpoint_line import (
     parse_resumed_line,
 )
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.steps import non_finite_steps
 
@@ -51,7 +51,7 @@ TABLE_FIELDS = frozenset(row.field for row in REPORT_FIELDS)
 class Batch:
     """Steps and reports beyond the cursor, in ascending order."""
 
-    steps: list[StepMetrics] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
     reports: list[tuple[datetime, StepReport]] = field(default_factory=list)
     """Reports with the times at which they were logged, of steps that have a line of their own."""
     checkpoints: list[CheckpointReport] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Batch:
         elif self.hang is not None and line.logged_at - self.hang.logged_at > AFTERMATH:
             self.hang = None
 
-    def add_step(self, step: StepMetrics) -> None:
+    def add_step(self, step: Step) -> None:
         """Append a step."""
         self.steps.append(step)
         self.num_figures += len(STEP_FIELDS) + len(step.metrics)

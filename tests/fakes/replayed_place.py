@@ -19,7 +19,7 @@ from trainflow.client.place import FollowedRun, PlaceRefused, RunNotFound, RunSu
 from trainflow.client.pod_logs import LogRequest
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 
 STARTED_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -61,7 +61,7 @@ class ReplayedRun:
     def record(self, *, aborted: RunError | None = None) -> RunRecord:
         return self._run.record()
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         return self._run.lines
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+from trainflow.protocol.metrics_line import Step, metrics_line
 from trainflow.protocol.step_report import StepReport, report_line
 
 FOLDER = "tensorboard"
@@ -35,7 +35,7 @@ class MetricsLog:
         self._speaks = output_dir is not None
         self._events = _event_writer(output_dir / FOLDER, first_step) if output_dir is not None else None
 
-    def record(self, metrics: StepMetrics, report: StepReport, losses: Mapping[str, float]) -> None:
+    def record(self, metrics: Step, report: StepReport, losses: Mapping[str, float]) -> None:
         """Log one step.
 
         Args:

@@ -15,7 +15,7 @@ from trainer.loop.task import Batches
 from trainer.loop.training_process import TrainingProcess
 from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.step_report import StepReport
 
 
@@ -101,7 +101,7 @@ class ProgressLog:
         measured = self._measured(progress)
         epoch = self._batches.order.epoch(progress.samples_seen - self._process.global_batch_size)
         self._log.record(
-            StepMetrics(datetime.now(UTC), epoch, progress.step, loss, next_rate, measured["sequences_per_second"]),
+            Step(datetime.now(UTC), epoch, progress.step, loss, next_rate, measured["sequences_per_second"]),
             StepReport(step=progress.step, epoch=epoch, loss=loss, learning_rate=next_rate, grad_norm=norm, **measured),
             dict(zip(self._process.task.losses, parts, strict=True)) if len(parts) > 1 else {},
         )

@@ -53,7 +53,7 @@ from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, stored_run_spec
 from trainflow.models.spec_limits import require_limits_ahead
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.record.build import build_record
 from trainflow.record.cost import region_of
 from trainflow.record.history import arn_of_execution
@@ -266,7 +266,7 @@ class DeployedRuns:
         return render_report(self._final_record(execution) or self._record_now(execution, kept), kept.steps)
 
     @told
-    def steps(self, run_id: str) -> list[StepMetrics]:
+    def steps(self, run_id: str) -> list[Step]:
         """See `RunReader`."""
         self._execution(run_id)
         return list((self.kept_steps(run_id) or KeptSteps()).steps)
@@ -485,7 +485,7 @@ class ObservedRun:
             kept=self._place.kept_steps(self._run_id),
         )
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         """See `FollowedRun`."""
         return self._observer.steps()
 

@@ -54,7 +54,7 @@ STEP_FIELDS = (
     PublishedField("learning_rate", RunMetric.LEARNING_RATE, "None"),
     PublishedField("throughput", RunMetric.THROUGHPUT, "Count/Second"),
 )
-"""What is published of each metrics line (`StepMetrics`)."""
+"""What is published of each metrics line (`Step`)."""
 
 REPORT_FIELDS = (
     PublishedField("tokens_per_second", RunMetric.TOKENS_PER_SECOND, "Count/Second"),

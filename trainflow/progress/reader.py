@@ -18,7 +18,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.progress import Format, named, read_from_files
 from trainflow.models.run_spec import RunSpec
 from trainflow.progress import formats
-from trainflow.protocol.metrics_line import PREFIX, StepMetrics, parse_metrics_line, step_metrics
+from trainflow.protocol.metrics_line import PREFIX, Step, parse_metrics_line, step_metrics
 from trainflow.protocol.step_report import METRICS, StepReport, parse_report_line
 
 TRAINFLOW = "trainflow"
@@ -42,7 +42,7 @@ another program's lines may begin with the word as well."""
 
 _LIKE_JSON = re.compile(rf'^{PREFIX}\s*\{{\s*"')
 
-Found = StepMetrics | StepReport
+Found = Step | StepReport
 Parse = Callable[[str], formats.Figures | None]
 
 
@@ -140,7 +140,7 @@ class ProgressReader:
         if shown is not None:
             yield shown
 
-    def _step(self, piece: str, line: LogLine) -> StepMetrics | None:
+    def _step(self, piece: str, line: LogLine) -> Step | None:
         names = AUTOMATIC if self.format_name is None else (self.format_name,)
         for name in names:
             figures = self._figures(name, piece)

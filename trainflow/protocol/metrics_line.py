@@ -30,7 +30,7 @@ _FIELD = re.compile(rf"(?P<name>[A-Za-z][\w./-]{{0,99}})\s*:\s*(?P<value>{_NUMBE
 
 
 @dataclass(frozen=True)
-class StepMetrics:
+class Step:
     """One logged step. What its program does not say is None."""
 
     logged_at: datetime
@@ -49,12 +49,12 @@ class StepMetrics:
     throughput_of: str = SEQUENCES
     """What the throughput counts: `sequences` or, where the program says so, `samples`."""
 
-    def with_metrics(self, metrics: Mapping[str, float]) -> StepMetrics:
+    def with_metrics(self, metrics: Mapping[str, float]) -> Step:
         """The step with more figures."""
         return replace(self, metrics={**self.metrics, **metrics}) if metrics else self
 
 
-def metrics_line(metrics: StepMetrics, *, grad_norm: float | None = None) -> str:
+def metrics_line(metrics: Step, *, grad_norm: float | None = None) -> str:
     """The line of a step, to the letter of the tutorials'.
 
     Args:
@@ -68,7 +68,7 @@ def metrics_line(metrics: StepMetrics, *, grad_norm: float | None = None) -> str
     )
 
 
-def parse_metrics_line(line: str) -> StepMetrics | None:
+def parse_metrics_line(line: str) -> Step | None:
     """The step that a log line reports, or None if it is another line."""
     found = _LINE.match(line)
     if found is None:
@@ -85,7 +85,7 @@ def parse_metrics_line(line: str) -> StepMetrics | None:
     return step if step is not None and step.loss is not None else None
 
 
-def step_metrics(values: Mapping[str, object], *, logged_at: datetime) -> StepMetrics | None:
+def step_metrics(values: Mapping[str, object], *, logged_at: datetime) -> Step | None:
     """The step that these figures describe, under whatever names; None if none of them is the step's number."""
     named = by_meaning(values)
     step = whole(named.pop("step", None))
@@ -93,7 +93,7 @@ def step_metrics(values: Mapping[str, object], *, logged_at: datetime) -> StepMe
         return None
     numbers = {name: read for name, value in named.items() if (read := number(value)) is not None}
     epoch = numbers.pop("epoch", None)
-    return StepMetrics(
+    return Step(
         logged_at=logged_at,
         epoch=int(epoch) if epoch is not None and epoch.is_integer() else epoch,
         step=step,

@@ -17,7 +17,7 @@ from typing import Any
 
 from trainflow.protocol.lost_files import LOST_FILES
 from trainflow.protocol.metric_aliases import LARGEST_STEP, SEQUENCES, by_meaning, counted, number, whole
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 
 METRICS = "trainflow_metrics"
 """Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
@@ -79,7 +79,7 @@ class StepReport:
     throughput_of: str = SEQUENCES
     """What `sequences_per_second` counts in truth: `samples` where the program says so."""
 
-    def as_step(self, printed_at: datetime) -> StepMetrics:
+    def as_step(self, printed_at: datetime) -> Step:
         """The step of a program that prints reports alone.
 
         Args:
@@ -90,7 +90,7 @@ class StepReport:
             for name, value in vars(self).items()
             if isinstance(value, float) and name not in _OF_STEPS and name != LOGGED_AT
         }
-        return StepMetrics(
+        return Step(
             logged_at=self.time(printed_at),
             epoch=self.epoch,
             step=self.step,
@@ -116,7 +116,7 @@ class StepReport:
 
 
 _OF_STEPS = frozenset({"step", "epoch", "loss", "learning_rate", "sequences_per_second"})
-"""Fields that are those of `StepMetrics`."""
+"""Fields that are those of `Step`."""
 
 
 def is_relayed(line: str) -> bool:

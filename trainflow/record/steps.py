@@ -18,7 +18,7 @@ from trainflow.models.run import MetricsCursor
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
@@ -47,7 +47,7 @@ MAX_METRIC_COLUMNS = 20
 class KeptSteps:
     """Evenly spaced steps of a training, all of them if it has logged no more than `MAX_STEPS`."""
 
-    steps: tuple[StepMetrics, ...] = ()
+    steps: tuple[Step, ...] = ()
     """The steps in order: the first, those whose distance from it is a multiple of `every`, and the newest."""
     every: int = 1
     """Distance of two stored steps, a power of two."""
@@ -73,7 +73,7 @@ class KeptSteps:
 
     def extended(
         self,
-        steps: Sequence[StepMetrics],
+        steps: Sequence[Step],
         progress: MetricsCursor,
         reports: Sequence[tuple[datetime, StepReport]] = (),
         checkpoints: Sequence[CheckpointReport] = (),
@@ -114,19 +114,19 @@ class KeptSteps:
         return json.dumps(document, allow_nan=False)
 
 
-def throughput_of(steps: Sequence[StepMetrics]) -> str:
+def throughput_of(steps: Sequence[Step]) -> str:
     """What the throughput of a training counts, as its newest step says."""
     return steps[-1].throughput_of if steps else SEQUENCES
 
 
-def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
+def median_throughput(steps: Sequence[Step]) -> float | None:
     """Median throughput of steps, over all ranks; of more than `MAX_STEPS`, of as many that are evenly spaced."""
     spaced = steps[:: -(-len(steps) // MAX_STEPS) or 1]
     said = [step.throughput for step in spaced if step.throughput is not None]
     return round(median(said), 2) if said else None
 
 
-def median_speeds(steps: Sequence[StepMetrics]) -> dict[str, float]:
+def median_speeds(steps: Sequence[Step]) -> dict[str, float]:
     """Median of each speed by the data that it counts (`data_of_speed`): of the throughput and of further figures.
 
     Of more than `MAX_STEPS` steps, as many count that are evenly spaced; of two figures of the same data, the first.
@@ -150,7 +150,7 @@ def newest_checkpoints(reported: Iterable[CheckpointReport]) -> tuple[Checkpoint
 
 
 def kept_steps_of(
-    lines: Sequence[StepMetrics],
+    lines: Sequence[Step],
     checkpoints: Iterable[CheckpointReport] = (),
     *,
     lost_files: LostFiles | None = None,
@@ -171,7 +171,7 @@ def kept_steps_of(
     return KeptSteps().extended(steps, progress, checkpoints=newest)
 
 
-def non_finite_steps(steps: Sequence[StepMetrics]) -> list[int]:
+def non_finite_steps(steps: Sequence[Step]) -> list[int]:
     """Steps whose loss is NaN or infinite."""
     return [step.step for step in steps if step.loss is not None and not isfinite(step.loss)]
 
@@ -222,7 +222,7 @@ def _placement(row: Sequence[Any] | None) -> Placement | None:
     )
 
 
-def _spaced(steps: Sequence[StepMetrics], every: int) -> list[StepMetrics]:
+def _spaced(steps: Sequence[Step], every: int) -> list[Step]:
     return [step for step in steps if (step.step - steps[0].step) % every == 0 or step is steps[-1]]
 
 
@@ -236,7 +236,7 @@ def _written(value: Any) -> Any:
             return value
 
 
-def _step(row: dict[str, Any], counted: str) -> StepMetrics:
+def _step(row: dict[str, Any], counted: str) -> Step:
     numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
     logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
     metrics = {
@@ -245,7 +245,7 @@ def _step(row: dict[str, Any], counted: str) -> StepMetrics:
         if name.startswith(METRIC) and (found := _number(value)) is not None
     }
     epoch = _number(row["epoch"])
-    return StepMetrics(
+    return Step(
         logged_at=logged_at,
         epoch=int(epoch) if epoch is not None and epoch.is_integer() else epoch,
         step=_whole(row["step"]),

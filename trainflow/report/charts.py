@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainflow.models.run_record import Restart, SavedCheckpoint
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, number, significant
 from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
@@ -83,7 +83,7 @@ class Chart:
 
 
 def charts(
-    steps: Sequence[StepMetrics], *, restarts: Sequence[Restart] = (), checkpoints: Sequence[SavedCheckpoint] = ()
+    steps: Sequence[Step], *, restarts: Sequence[Restart] = (), checkpoints: Sequence[SavedCheckpoint] = ()
 ) -> list[Chart]:
     """Loss, throughput, learning rate and the program's other figures; those of which there is nothing to draw are left
     out.

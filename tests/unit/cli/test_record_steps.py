@@ -12,7 +12,7 @@ import pytest
 from tests.unit.cli.recorded_runs import recorded
 from trainflow.models.run import MetricsCursor
 from trainflow.page.curves import RunCurves, Window
-from trainflow.protocol.metrics_line import StepMetrics, step_metrics
+from trainflow.protocol.metrics_line import Step, step_metrics
 from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
 from trainflow.record.wording import speed_of
@@ -21,9 +21,9 @@ from trainflow.report import render_report
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def steps(*numbers: int, throughput: float = 100.0) -> list[StepMetrics]:
+def steps(*numbers: int, throughput: float = 100.0) -> list[Step]:
     return [
-        StepMetrics(START + timedelta(seconds=number), 0, number, 10 - number / 1e6, 4e-4, throughput + number % 7)
+        Step(START + timedelta(seconds=number), 0, number, 10 - number / 1e6, 4e-4, throughput + number % 7)
         for number in numbers
     ]
 
@@ -67,14 +67,14 @@ def test_a_step_that_is_trained_again_counts_as_it_was_last() -> None:
 
 
 def test_the_file_restores_the_kept_steps() -> None:
-    diverged = StepMetrics(START, 0, 4, math.inf, 0.0, 100.0)
+    diverged = Step(START, 0, 4, math.inf, 0.0, 100.0)
     kept = kept_steps_of([*steps(1, 2, 3), diverged])
     assert kept_steps_from_json(kept.to_json()) == kept
     assert '"inf"' in kept.to_json(), "JSON has no such number"
 
 
 def test_further_figures_and_reports_are_kept_and_read_again() -> None:
-    bare = StepMetrics(START, None, 1, None, None, None, {"reward": 0.5})
+    bare = Step(START, None, 1, None, None, None, {"reward": 0.5})
     report = StepReport(step=2, mfu_percent=30.0, others={"mlm_loss": 2.5})
     kept = KeptSteps().extended([bare, *steps(2)], MetricsCursor(), [(START, report)])
     assert [dict(step.metrics) for step in kept.steps] == [{"reward": 0.5}, {"mfu_percent": 30.0, "mlm_loss": 2.5}]

@@ -26,7 +26,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import ClusterMetric, RunMetric
 from trainflow.models.run import MetricsCursor
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.protocol.metrics_line import Step, parse_metrics_line
 from trainflow.protocol.step_report import StepReport, parse_report_line
 
 NOW = STARTED_AT + timedelta(hours=1)
@@ -44,8 +44,8 @@ def report(step: int, **fields: Any) -> str:
     return "[0]:" + json.dumps({"trainflow_metrics": known})
 
 
-def step_of(number: int, *, loss: float = 9.5, throughput: float = 200.0) -> StepMetrics:
-    return StepMetrics(STARTED_AT, 0, number, loss, 1e-4, throughput)
+def step_of(number: int, *, loss: float = 9.5, throughput: float = 200.0) -> Step:
+    return Step(STARTED_AT, 0, number, loss, 1e-4, throughput)
 
 
 def test_a_report_is_understood_with_and_without_what_it_may_lack() -> None:
@@ -120,7 +120,7 @@ def test_a_step_without_a_loss_changes_neither_the_first_nor_the_last_one() -> N
     assert (cursor.first_loss, cursor.last_loss, cursor.first_step, cursor.last_step) == (9.0, 8.0, 0, 3)
 
 
-def progress(steps: Sequence[StepMetrics], cursor: MetricsCursor, *, floor: float | None = None) -> dict[str, float]:
+def progress(steps: Sequence[Step], cursor: MetricsCursor, *, floor: float | None = None) -> dict[str, float]:
     data = metric_data.of_progress(CLUSTER, steps, cursor, min_throughput=floor, now=NOW)
     return {datum.metric: datum.value for datum in data}
 

@@ -19,7 +19,7 @@ from trainflow.models.progress import Format
 from trainflow.models.run import MetricsCursor
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader, lines_apart, warning
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -173,7 +173,7 @@ def test_a_bar_shows_a_step_again_with_a_newer_loss_and_its_beginning_at_the_end
     line = "\r".join(bar.format(batch, "" if loss is None else f", train_loss={loss}") for batch, loss in shown)
     reader = ProgressReader(Format(preset="lightning"))
     found = [*reader.read(LogLine(NOW, line)), *reader.read(LogLine(NOW, line.replace("Epoch 1", "Epoch 2")))]
-    assert [(step.step, step.loss) for step in found if isinstance(step, StepMetrics)] == [
+    assert [(step.step, step.loss) for step in found if isinstance(step, Step)] == [
         (3, 0.4),
         (4, 0.3),
         (5, 0.4),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.step_report import StepReport, is_relayed, parse_report_line, report_line
 
 NUMBERS = st.none() | st.floats()
@@ -111,7 +111,7 @@ def test_a_report_alone_is_a_step_with_all_that_it_says() -> None:
         '{"trainflow_metrics": {"step": 7, "loss": 1.5, "lr": 0.1, "grad_norm": 2, "accuracy": 0.5, "note": "x"}}'
     )
     assert found is not None
-    assert found.as_step(NOW) == StepMetrics(NOW, None, 7, 1.5, 0.1, None, metrics={"grad_norm": 2.0, "accuracy": 0.5})
+    assert found.as_step(NOW) == Step(NOW, None, 7, 1.5, 0.1, None, metrics={"grad_norm": 2.0, "accuracy": 0.5})
 
 
 @pytest.mark.parametrize(("early", "late"), [(timedelta(days=13), timedelta(hours=1))])
@@ -181,4 +181,4 @@ def test_lines_of_the_program_beside_the_training_are_told_apart(line: str, rela
 def test_the_time_of_a_step_is_none_of_its_figures() -> None:
     logged_at = NOW - timedelta(hours=1)
     step = StepReport(step=1, logged_at=logged_at.timestamp(), mfu_percent=30.0).as_step(NOW)
-    assert step == StepMetrics(logged_at, None, 1, None, None, None, metrics={"mfu_percent": 30.0})
+    assert step == Step(logged_at, None, 1, None, None, None, metrics={"mfu_percent": 30.0})

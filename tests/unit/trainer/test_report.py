@@ -26,7 +26,7 @@ from trainer.pretraining.config import ModelConfig
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
 from trainflow.models.metric_names import REPORT_FIELDS
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.protocol.metrics_line import Step, parse_metrics_line
 from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
 
 LARGE = ModelConfig(model="large")
@@ -93,7 +93,7 @@ def test_the_lines_of_a_step_are_written_whole(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("sys.stdout", stream)
     log = MetricsLog(tmp_path, first_step=1)
     written.clear()
-    log.record(StepMetrics(datetime.now(UTC), 0, 14, 2.5, 1e-4, 200.0), report(), {})
+    log.record(Step(datetime.now(UTC), 0, 14, 2.5, 1e-4, 200.0), report(), {})
     log.close()
     ((first, second),) = [text.splitlines() for text in written]
     assert parse_metrics_line(first) is not None

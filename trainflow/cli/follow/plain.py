@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
 from trainflow.record.pods import PodView
@@ -220,7 +220,7 @@ def _pod_line(pod: PodView) -> str:
     return ", ".join(told)
 
 
-def _step_line(step: StepMetrics, snapshot: RunSnapshot) -> str:
+def _step_line(step: Step, snapshot: RunSnapshot) -> str:
     of_all = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""

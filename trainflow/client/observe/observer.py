@@ -26,7 +26,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import all_visits, build_record
 from trainflow.record.cost import NodeUse, node_use
@@ -204,7 +204,7 @@ class RunObserver:
         log = self._training
         return kept_steps_of(log.lines(), log.checkpoints(), lost_files=log.lost_files())
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
         return list(self._training.steps())
 
@@ -346,7 +346,7 @@ class RunObserver:
                 return published
             time.sleep(SETTLE_PAUSE_SECONDS)
 
-    def _compare_with_cloudwatch(self, lines: list[StepMetrics]) -> MetricsPublished | None:
+    def _compare_with_cloudwatch(self, lines: list[Step]) -> MetricsPublished | None:
         moments = [line.logged_at for line in lines]
         now = self._clock()
         try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainflow.models.run_record import Cost, NodesBusy, Restart, RunError, RunStatus
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView
@@ -44,7 +44,7 @@ class RunSnapshot:
     """Every pod that was ever seen, deleted ones as they were last."""
     staging: StagingReport | None = None
     """How far staging is; None while nothing is being staged."""
-    steps: tuple[StepMetrics, ...] = ()
+    steps: tuple[Step, ...] = ()
     """Logged steps of the training job in their order, repeated ones once."""
     total_steps: int | None = None
     """Step at which the training will end, if the spec's arguments tell."""

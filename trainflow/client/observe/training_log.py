@@ -22,7 +22,7 @@ from trainflow.progress.reader import (
 )
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.step_report import StepReport
 from trainflow.record.pods import PodView
 from trainflow.record.results import lost_files_warning
@@ -52,7 +52,7 @@ class TrainingLog:
         self._num_lines = self._behind.num_lines
         self._waiting: list[LogLine] = []
         """Lines that came before the spec."""
-        self._lines: list[StepMetrics] = []
+        self._lines: list[Step] = []
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
         self._lost_files = self._behind.lost_files
@@ -64,13 +64,13 @@ class TrainingLog:
             self._waiting.append(line)
             self._read_waiting()
 
-    def lines(self) -> list[StepMetrics]:
+    def lines(self) -> list[Step]:
         """Every step that was printed, in the order of the log."""
         with self._lock:
             self._read_waiting()
             return list(self._lines)
 
-    def steps(self) -> tuple[StepMetrics, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """The steps in their order, repeated ones once."""
         with self._lock:
             self._read_waiting()
@@ -119,9 +119,9 @@ class TrainingLog:
                 self._add(found, line)
         self._waiting.clear()
 
-    def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
+    def _add(self, found: Step | StepReport, line: LogLine) -> None:
         """A report behind its step's line adds to the step; one without is the step."""
-        if isinstance(found, StepMetrics):
+        if isinstance(found, Step):
             self._lines.append(found)
         elif self._lines and self._lines[-1].step == found.step:
             self._lines[-1] = self._lines[-1].with_metrics(found.as_step(line.logged_at).metrics)
