@@ -27,9 +27,9 @@ from typing import Any
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run_record import RunStatus
+from trainflow.observed.step import Step
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
-from trainflow.protocol.metrics_line import Step
 
 NUM_STEPS = 1_000_000
 NUM_LINES = 10_000

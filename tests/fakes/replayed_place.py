@@ -19,7 +19,7 @@ from trainflow.client.place import FollowedRun, PlaceRefused, RunNotFound, RunSu
 from trainflow.client.pod_logs import LogRequest
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 
 STARTED_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainflow.client.whole_files import write_text
 from trainflow.models.run_record import RunRecord
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.steps import KeptSteps
 from trainflow.report import render_report
 

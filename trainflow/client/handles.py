@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainflow.client.place import RunReader, RunSummary
     from trainflow.models.run_record import RunRecord, StateVisit
     from trainflow.models.run_spec import RunSpec
-    from trainflow.protocol.metrics_line import Step
+    from trainflow.observed.step import Step
 
     Spec = RunSpec | Mapping[str, Any] | Path | str
     """A run spec, the document of one, or the path of its file."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainflow.models.leftovers import SweepReport
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
-    from trainflow.protocol.metrics_line import Step
+    from trainflow.observed.step import Step
 
 RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "logs", "latest"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.models.planned_run import PlannedRun
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
-    from trainflow.protocol.metrics_line import Step
+    from trainflow.observed.step import Step
 
 GROUP = "trainflow.places"
 """Group of the entry points."""

@@ -53,7 +53,7 @@ from trainflow.models.run import Stage
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, stored_run_spec
 from trainflow.models.spec_limits import require_limits_ahead
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.build import build_record
 from trainflow.record.cost import region_of
 from trainflow.record.history import arn_of_execution

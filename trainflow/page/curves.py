@@ -10,9 +10,9 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
+from trainflow.observed.step import Step
 from trainflow.page.series import Series
 from trainflow.protocol.metric_aliases import SEQUENCES
-from trainflow.protocol.metrics_line import Step
 from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, significant
 from trainflow.report.charts import TITLES

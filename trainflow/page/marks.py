@@ -9,8 +9,8 @@ from datetime import datetime
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
 from trainflow.models.run_record import Restart
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import Step
 
 MAX_MARKS = 60
 """Most marks of a kind: of more, the newest are shown."""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import chain, combinations, combinations_with_replacement, islice
 
 from trainflow.models.run_record import MetricsPublished
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 
 MAX_EXPLANATIONS = 20_000
 """Tries for one period before only its count is used; reached by minutes with hundreds of odd steps alone."""
@@ -38,7 +38,9 @@ class PeriodStatistics:
 
 def latest_of_each_step(lines: Iterable[Step]) -> list[Step]:
     """Steps in their order, each as its last line says: a restarted job repeats steps."""
-    latest = {line.step: line for line in lines}
+    latest: dict[int, Step] = {}
+    for line in lines:
+        latest[line.step] = line.after(latest.get(line.step))
     return [latest[step] for step in sorted(latest)]
 
 

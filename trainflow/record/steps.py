@@ -15,11 +15,10 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run import MetricsCursor
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
-from trainflow.protocol.metrics_line import Step
-from trainflow.protocol.step_report import StepReport
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.wording import data_of_speed
@@ -72,17 +71,10 @@ class KeptSteps:
         return dict(list(newest.items())[:MAX_METRIC_COLUMNS])
 
     def extended(
-        self,
-        steps: Sequence[Step],
-        progress: MetricsCursor,
-        reports: Sequence[tuple[datetime, StepReport]] = (),
-        checkpoints: Sequence[CheckpointReport] = (),
+        self, steps: Sequence[Step], progress: MetricsCursor, checkpoints: Sequence[CheckpointReport] = ()
     ) -> KeptSteps:
-        """Add more steps with their reports, and checkpoints; for a step that is stored already, the newer line
-        counts."""
+        """Add more steps, and checkpoints; for a step that is stored already, the newer line counts."""
         known, every = latest_of_each_step([*self.steps, *steps]), self.every
-        said = {report.step: report.as_step(logged_at).metrics for logged_at, report in reports}
-        known = [step.with_metrics(said.get(step.step, {})) for step in known]
         kept = _spaced(known, every)
         while len(kept) > MAX_STEPS:
             every *= 2
@@ -168,7 +160,7 @@ def kept_steps_of(
         first_non_finite_step=next(iter(non_finite), None),
         lost_files=lost_files,
     )
-    return KeptSteps().extended(steps, progress, checkpoints=newest)
+    return KeptSteps().extended(steps, progress, newest)
 
 
 def non_finite_steps(steps: Sequence[Step]) -> list[int]:
@@ -237,8 +229,6 @@ def _written(value: Any) -> Any:
 
 
 def _step(row: dict[str, Any], counted: str) -> Step:
-    numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
-    logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
     metrics = {
         name.removeprefix(METRIC): found
         for name, value in row.items()
@@ -246,10 +236,12 @@ def _step(row: dict[str, Any], counted: str) -> Step:
     }
     epoch = _number(row["epoch"])
     return Step(
-        logged_at=logged_at,
+        logged_at=datetime.fromtimestamp(row["logged_at"], UTC),
         epoch=int(epoch) if epoch is not None and epoch.is_integer() else epoch,
         step=_whole(row["step"]),
-        **numbers,
+        loss=_number(row["loss"]),
+        learning_rate=_number(row["learning_rate"]),
+        throughput=_number(row["throughput"]),
         metrics=metrics,
         throughput_of=counted,
     )

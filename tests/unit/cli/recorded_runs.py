@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.models.run_record import RunRecord
-from trainflow.protocol.metrics_line import Step, parse_metrics_line
+from trainflow.observed.step import Step, parse_metrics_line
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.pods import PodView, pod_view

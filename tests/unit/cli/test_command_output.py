@@ -27,7 +27,7 @@ from trainflow.cli.main import app
 from trainflow.client.files import write_record, write_steps
 from trainflow.configuration.deployment import load_configuration
 from trainflow.models.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 
 DOCUMENTED = (DOCUMENTS / "commands.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
 

@@ -18,7 +18,7 @@ from test_observe_executions import FakeStepFunctions
 
 from trainflow.client.observe.observer import RunObserver
 from trainflow.models.run_record import RunError, RunStatus
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport
 
 

@@ -10,7 +10,7 @@ from mypy_boto3_cloudwatch.client import CloudWatchClient
 from recorded_runs import recorded
 
 from trainflow.client.observe.statistics import finest_period, read_statistics
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.published import compare
 
 RUN_ID = "demo-3f2a9c1b4d5e"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainflow.client.observe.steps import StepsInOrder
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.published import latest_of_each_step
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -12,8 +12,8 @@ from recorded_runs import recorded
 
 from trainflow.models.prices import price_of
 from trainflow.models.run_record import Inputs, NodePrice, Restart, RunRecord, RunStatus, SavedCheckpoint, StateCost
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import Step
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.steps import KeptSteps, kept_steps_of

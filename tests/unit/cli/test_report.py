@@ -29,7 +29,7 @@ from trainflow.models.run_record import (
     SavedCheckpoint,
     StateCost,
 )
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.steps import kept_steps_of
 from trainflow.report import render_report

@@ -25,7 +25,7 @@ from trainflow.client.place import LogNotFound, RunNotFound, RunSummary
 from trainflow.client.pod_logs import LogRequest
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
 from trainflow.models.run_record import Job, MetricsPublished, Pod, RunRecord, RunStatus, Training
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.pods import PodView
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)

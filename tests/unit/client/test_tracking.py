@@ -15,7 +15,7 @@ from trainflow.client.tracking import TrackerMissing, exported_run
 from trainflow.client.tracking.exported_run import ExportedRun, Point
 from trainflow.client.tracking.trackers import package
 from trainflow.models.run_record import Cost, Inputs, Restart, RunError, RunRecord, RunStatus, Training
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 
 BEGIN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 SPEC = {

@@ -44,7 +44,7 @@ from trainflow.models.job_status import JobStatus, WorkerPod
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, MetricsCursor, Stage
 from trainflow.models.training_nodes import Node
-from trainflow.protocol.metrics_line import Step, parse_metrics_line
+from trainflow.observed.step import Step, parse_metrics_line
 from trainflow.record.failure import caught_error
 
 RUN = run_of()

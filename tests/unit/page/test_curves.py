@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from trainflow.observed.step import Step
 from trainflow.page.curves import RunCurves, Window, title_of, titles_of_all
-from trainflow.protocol.metrics_line import Step
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -10,13 +10,13 @@ import pytest
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
+from trainflow.observed.step import Step
 from trainflow.page.cost import forecast
 from trainflow.page.ended import snapshot_of
 from trainflow.page.logs import Found, Tail, found_in, read_tail, search
 from trainflow.page.marks import Mark, marks
 from trainflow.page.view import ScalingRow, field_rows, no_steps, period, pod_rows, scaling_rows
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import Step
 from trainflow.record.pods import PodView
 from trainflow.record.steps import KeptSteps
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from trainflow.models.log_line import LogLine
 from trainflow.models.progress import Format
+from trainflow.observed.step import Step
 from trainflow.progress import formats
 from trainflow.progress.reader import AUTOMATIC, ProgressReader
-from trainflow.protocol.metrics_line import Step
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

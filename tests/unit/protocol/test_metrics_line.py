@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainflow.protocol.metrics_line import Step, metrics_line, parse_metrics_line
+from trainflow.observed.step import Step, parse_metrics_line
+from trainflow.protocol.metrics_line import metrics_line
+from trainflow.protocol.step_report import StepFigures
 
 COUNTS = st.integers(min_value=0, max_value=10**12)
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
 steps = st.builds(
-    Step,
-    logged_at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)),
+    StepFigures,
     epoch=COUNTS,
     step=COUNTS,
     loss=st.floats(),
     learning_rate=st.floats(min_value=0),
-    throughput=st.floats(min_value=0),
+    sequences_per_second=st.floats(min_value=0),
 )
 
 
@@ -26,20 +28,23 @@ def rounded(value: float, form: str) -> float:
     return float(f"{value:{form}}")
 
 
-@given(step=steps, grad_norm=st.none() | st.floats(), rank=st.sampled_from(["", "[0]:", "[default0]: "]))
+@given(
+    step=steps, logged_at=MOMENTS, grad_norm=st.none() | st.floats(), rank=st.sampled_from(["", "[0]:", "[default0]: "])
+)
 def test_a_step_comes_back_from_its_line_to_the_digits_that_it_has(
-    step: Step, grad_norm: float | None, rank: str
+    step: StepFigures, logged_at: datetime, grad_norm: float | None, rank: str
 ) -> None:
-    found = parse_metrics_line(f"{rank}{metrics_line(step, grad_norm=grad_norm)}\n")
+    line = metrics_line({**step, "grad_norm": grad_norm}, logged_at=logged_at, with_norm=grad_norm is not None)
+    found = parse_metrics_line(f"{rank}{line}\n")
     assert found is not None
     assert repr(found) == repr(
         Step(
-            logged_at=step.logged_at.replace(microsecond=0, fold=0),
-            epoch=step.epoch,
-            step=step.step,
-            loss=rounded(step.loss, ".4f"),
-            learning_rate=rounded(step.learning_rate, ".2e"),
-            throughput=rounded(step.throughput, ".2f"),
+            logged_at=logged_at.replace(microsecond=0, fold=0),
+            epoch=step["epoch"],
+            step=step["step"],
+            loss=rounded(step["loss"], ".4f"),
+            learning_rate=rounded(step["learning_rate"], ".2e"),
+            throughput=rounded(step["sequences_per_second"], ".2f"),
             metrics={} if grad_norm is None else {"grad_norm": grad_norm},
         )
     )

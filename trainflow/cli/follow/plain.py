@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from trainflow.cli.follow.staging import staging_line
 from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.run import Stage
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.history import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
 from trainflow.record.pods import PodView

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainflow.client.plan import Plan
     from trainflow.models.event_bound import EventBound
     from trainflow.models.planned_run import PlannedRun
-    from trainflow.protocol.metrics_line import Step
+    from trainflow.observed.step import Step
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -26,7 +26,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import Stage
 from trainflow.models.run_record import MetricsPublished, NodesBusy, Restart, RunError, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import all_visits, build_record
 from trainflow.record.cost import NodeUse, node_use

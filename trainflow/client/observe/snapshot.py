@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run_record import Cost, NodesBusy, Restart, RunError, RunStatus
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import Step
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.history import Visit
 from trainflow.record.pods import PodView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import attrgetter
 
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 
 
 class StepsInOrder:
@@ -26,7 +26,7 @@ class StepsInOrder:
             return
         place = bisect_left(self._steps, step.step, key=attrgetter("step"))
         if self._steps[place].step == step.step:
-            self._steps[place] = step
+            self._steps[place] = step.after(self._steps[place])
         else:
             self._steps.insert(place, step)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.protocol.metrics_line import Step
+from trainflow.observed.step import Step
 from trainflow.record.comparison import flattened, value_text
 
 OWN = ("loss", "learning_rate", "throughput", "epoch")

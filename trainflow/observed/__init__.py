@@ -1,0 +1,1 @@
+"""Observed things: one type and one parser for each."""
