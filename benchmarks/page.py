@@ -27,9 +27,9 @@ from typing import Any
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.models.run_record import RunStatus
 from trainflow.observed.run_state import RunState
+from trainflow.observed.step import Step
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
-from trainflow.protocol.metrics_line import StepMetrics
 
 NUM_STEPS = 1_000_000
 NUM_LINES = 10_000
@@ -75,11 +75,11 @@ class LongRun:
         )
 
 
-def _step(number: int) -> StepMetrics:
+def _step(number: int) -> Step:
     noise = ((number * 2654435761) % 1000) / 1000 - 0.5
     loss = 2 + 9 * math.exp(-number / 100_000) + 0.3 * noise
     rate = 4e-4 * min(1.0, number / 10_000)
-    return StepMetrics(_moment(number // 4), 0, number, loss, rate, 6400 + 200 * noise, NO_MORE)
+    return Step(_moment(number // 4), 0, number, loss, rate, 6400 + 200 * noise, NO_MORE)
 
 
 @lru_cache(maxsize=1)  # four steps in a row have the same one

@@ -42,7 +42,7 @@ from trainflow.models.instances import nodegroup_name
 from trainflow.models.kubernetes_access import Access
 from trainflow.models.run import JobRef, MetricsCursor, Run
 from trainflow.models.run_spec import parse_run_spec
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+from trainflow.protocol.metrics_line import metrics_line
 
 SPEC = Path(__file__).parent.parent / "runs" / "bert-large.yaml"
 SIZES = (2, 16, 128, 1024)
@@ -363,7 +363,10 @@ def _stamp(second: int) -> str:
 
 
 def _metrics_line(step: int) -> str:
-    return metrics_line(StepMetrics(datetime.now(UTC), 0, step, loss=1.0, learning_rate=1e-4, throughput=100.0))
+    return metrics_line(
+        {"epoch": 0, "step": step, "loss": 1.0, "learning_rate": 1e-4, "sequences_per_second": 100.0},
+        logged_at=datetime.now(UTC),
+    )
 
 
 def _run_of(size: int) -> Run:

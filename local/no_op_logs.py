@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.protocol import variables
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+from trainflow.protocol.metrics_line import metrics_line
 
 STEPS = 3
 
@@ -31,4 +31,8 @@ def log_lines(pod: Mapping[str, Any]) -> Iterator[str]:
         return
     now = datetime.now(UTC)
     for step in range(1, STEPS + 1):
-        yield metrics_line(StepMetrics(now, 0, step, step_loss(run_id, step), learning_rate=1e-4, throughput=100.0))
+        loss = step_loss(run_id, step)
+        yield metrics_line(
+            {"epoch": 0, "step": step, "loss": loss, "learning_rate": 1e-4, "sequences_per_second": 100.0},
+            logged_at=now,
+        )

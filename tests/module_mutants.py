@@ -67,7 +67,7 @@ class Group:
 GROUPS: Mapping[str, Group] = {
     "protocol": Group(
         package="trainflow",
-        modules=("trainflow/protocol/*.py",),
+        modules=("trainflow/protocol/*.py", "trainflow/observed/step.py"),
         tests=("tests/unit/protocol",),
         floor=0.9,
     ),

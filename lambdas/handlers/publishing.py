@@ -107,7 +107,7 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
 
 
 def _with_batch(kept: KeptSteps, *, batch: Batch) -> KeptSteps:
-    return kept.extended(batch.steps, kept.progress, batch.reports, batch.checkpoints)
+    return kept.extended(batch.steps, kept.progress, batch.checkpoints)
 
 
 def _up_to(kept: KeptSteps, *, cursor: MetricsCursor) -> KeptSteps:
@@ -186,7 +186,7 @@ def _opened(opening: Future[UnreadLines | None]) -> UnreadLines | None:
 
 
 def _is_worth_keeping(batch: Batch) -> bool:
-    return bool(batch.steps or batch.reports or batch.checkpoints or batch.num_unparsable or batch.lost_files)
+    return bool(batch.steps or batch.checkpoints or batch.num_unparsable or batch.lost_files)
 
 
 def _is_worth_a_warning(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:
@@ -206,7 +206,6 @@ def _publish(run: Run, batch: Batch, cursor: MetricsCursor, *, now: datetime) ->
         [
             *metric_data.of_progress(cluster, batch.steps, cursor, min_throughput=floor, now=now),
             *metric_data.of_steps(run.run_id, batch.steps, cursor.metric_names),
-            *metric_data.of_reports(run.run_id, batch.reports, cursor.metric_names),
         ],
         now=now,
     )

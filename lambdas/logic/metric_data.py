@@ -11,22 +11,17 @@ from lambdas.logic.fleet import Fleet
 from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import (
     CLUSTER_DIMENSION,
-    REPORT_FIELDS,
     RUN_DIMENSION,
-    STEP_FIELDS,
+    STEP_FIGURES,
     ClusterMetric,
-    PublishedField,
     RunMetric,
 )
 from trainflow.models.run import MetricsCursor
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport
-from trainflow.protocol.step_report import StepReport
-
-FIELDS_OF_REPORTS = {row.field: row for row in REPORT_FIELDS}
 
 RESERVED = frozenset(RunMetric)
-"""Names of Trainflow's own metrics; a program's figure of such a name is kept for the record alone."""
+"""Names of Trainflow's own metrics; a program's figure of such a name is kept for the record only."""
 
 
 OLDEST = timedelta(days=14) - timedelta(hours=1)
@@ -75,8 +70,8 @@ def of_staging(run_id: str, report: StagingReport, *, now: datetime) -> Iterator
             yield Datum(metric=metric.value, dimension=RUN_DIMENSION, of=run_id, value=value, at=now, unit=unit)
 
 
-def of_steps(run_id: str, steps: Sequence[StepMetrics], names: Collection[str] = ()) -> Iterator[Datum]:
-    """Data points of each step's fields in the table `STEP_FIELDS`, at the time in its line, and of its other figures.
+def of_steps(run_id: str, steps: Sequence[Step], names: Collection[str] = ()) -> Iterator[Datum]:
+    """Data points of each step, at its time: of the figures in the table `STEP_FIGURES` and of the program's own.
 
     Args:
         run_id: The run.
@@ -84,31 +79,17 @@ def of_steps(run_id: str, steps: Sequence[StepMetrics], names: Collection[str] =
         names: The program's own figures that are published, under their own names and without a unit.
     """
     for step in steps:
-        yield from _of_fields(run_id, STEP_FIELDS, step, step.logged_at)
-        yield from _of_figures(run_id, step.metrics, names, step.logged_at)
-
-
-def of_reports(
-    run_id: str, reports: Sequence[tuple[datetime, StepReport]], names: Collection[str] = ()
-) -> Iterator[Datum]:
-    """The same of reports and the table `REPORT_FIELDS`, where the program filled the fields in."""
-    for logged_at, report in reports:
-        yield from _of_fields(run_id, REPORT_FIELDS, report, logged_at)
-        yield from _of_figures(run_id, report.others, names, logged_at)
-
-
-def _of_figures(run_id: str, figures: Mapping[str, float], names: Collection[str], at: datetime) -> Iterator[Datum]:
-    for name, value in figures.items():
-        row = FIELDS_OF_REPORTS.get(name)
-        if row is not None or (name in names and name not in RESERVED):
-            metric, unit = (row.metric.value, row.unit) if row else (name, "None")
-            yield Datum(
-                metric=metric, dimension=RUN_DIMENSION, of=run_id, value=value, at=at, unit=unit, every_second=True
-            )
+        for row in STEP_FIGURES:
+            value = step.figure(row.name)
+            if value is not None:
+                yield _of_run(run_id, row.metric.value, value, step.logged_at, unit=row.unit)
+        for name, value in step.metrics.items():
+            if name in names and name not in RESERVED:
+                yield _of_run(run_id, name, value, step.logged_at)
 
 
 def of_progress(
-    cluster: str, steps: Sequence[StepMetrics], cursor: MetricsCursor, *, min_throughput: float | None, now: datetime
+    cluster: str, steps: Sequence[Step], cursor: MetricsCursor, *, min_throughput: float | None, now: datetime
 ) -> Iterator[Datum]:
     """Data points that the alarms watch, for all runs of a cluster together.
 
@@ -144,21 +125,8 @@ def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: dateti
             yield _of_cluster(cluster, metric, value, now)
 
 
-def _of_fields(
-    run_id: str, fields: Sequence[PublishedField], source: StepMetrics | StepReport, at: datetime
-) -> Iterator[Datum]:
-    for row in fields:
-        value = getattr(source, row.field)
-        if value is not None:
-            yield Datum(
-                metric=row.metric.value,
-                dimension=RUN_DIMENSION,
-                of=run_id,
-                value=value,
-                at=at,
-                unit=row.unit,
-                every_second=True,
-            )
+def _of_run(run_id: str, metric: str, value: float, at: datetime, *, unit: str = "None") -> Datum:
+    return Datum(metric=metric, dimension=RUN_DIMENSION, of=run_id, value=value, at=at, unit=unit, every_second=True)
 
 
 def _of_cluster(cluster: str, metric: ClusterMetric, value: float, at: datetime, *, unit: str = "None") -> Datum:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainflow.protocol.checkpoint_line import CHECKPOINT
-from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.protocol.metrics_line import metrics_figures
 from trainflow.protocol.staging_line import parse_staging_line
-from trainflow.protocol.step_report import is_relayed, parse_report_line
+from trainflow.protocol.step_report import is_relayed, report_figures
 from trainflow.record.last_lines import REPORT
 
 
@@ -28,5 +28,5 @@ def last_line(lines: Iterable[str]) -> str:
 
 
 def _reports_progress(line: str) -> bool:
-    parsers = (parse_metrics_line, parse_report_line, parse_staging_line)
+    parsers = (metrics_figures, report_figures, parse_staging_line)
     return f'{{"{CHECKPOINT}":' in line or any(parse(line) is not None for parse in parsers)

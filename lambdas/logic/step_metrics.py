@@ -11,10 +11,11 @@ from typing import Literal
 
 from trainflow.failures.hangs import CLUES, hang_line
 from trainflow.models.log_line import LogLine
-from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS
+from trainflow.models.metric_names import STEP_FIGURES
 from trainflow.models.progress import Format
 from trainflow.models.run import Hang, LogPosition, MetricsCursor
-from trainflow.progress.reader import LINES_BEFORE_WARNING, TRAINFLOW, Numbering, ProgressReader
+from trainflow.observed.step import OWN_FIGURES, Step
+from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader
 from trainflow.protocol.checkpoint_line import (
     CHECKPOINT,
     HUGGING_FACE,
@@ -24,17 +25,11 @@ from trainflow.protocol.checkpoint_line import (
     parse_resumed_line,
 )
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
-from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.protocol.step_report import StepReport
 from trainflow.record.steps import non_finite_steps
 
-MAX_LINES_PER_BATCH = 240
-"""Steps and reports of one batch: with four data points each, and a few of the cluster's, they fit one call of
-PutMetricData, which takes 1,000."""
-
-MAX_FIGURES_PER_BATCH = 940
-"""Data points after which a batch is full: with those of one more line, which are fewer than
-`metric_aliases.MAX_METRICS` and four, they fit the same call."""
+MAX_FIGURES_PER_BATCH = 840
+"""Data points after which a batch is full: with those of one more step, which has fewer than three and twice
+`metric_aliases.MAX_METRICS`, and a few of the cluster's, they fit one call of PutMetricData, which takes 1,000."""
 
 MAX_METRIC_NAMES = 10
 """Most figures of a program's own that are published: CloudWatch bills each name of each run as a metric, by the
@@ -43,17 +38,18 @@ month."""
 AFTERMATH = timedelta(seconds=30)
 """Time behind a line about a hang in which other lines belong to it: stacks, dumps, the same from other ranks."""
 
-TABLE_FIELDS = frozenset(row.field for row in REPORT_FIELDS)
-"""Figures that have a metric of Trainflow's."""
+FURTHER_FIGURES = frozenset(row.name for row in STEP_FIGURES) - frozenset(OWN_FIGURES)
+"""Further figures that have a metric of Trainflow's."""
 
 
 @dataclass
 class Batch:
-    """Steps and reports beyond the cursor, in ascending order."""
+    """Steps beyond the cursor, in ascending order."""
 
-    steps: list[StepMetrics] = field(default_factory=list)
-    reports: list[tuple[datetime, StepReport]] = field(default_factory=list)
-    """Reports with the times at which they were logged, of steps that have a line of their own."""
+    steps: list[Step] = field(default_factory=list)
+    """The first may be an addition to the step with which the batch before ended."""
+    incomplete: Step | None = None
+    """The last of them if its report may follow."""
     checkpoints: list[CheckpointReport] = field(default_factory=list)
     """Checkpoints that the program has reported."""
     resumed_from: int | None = None
@@ -67,7 +63,7 @@ class Batch:
     format_name: str | None = None
     """Format of the progress, if one is known by now."""
     num_figures: int = 0
-    """Data points of the steps and reports, at most."""
+    """Data points of the steps, at most."""
     has_replays: bool = False
     """Whether there were lines of steps that have been published before: a restarted job repeats them."""
     hang: Hang | None = None
@@ -78,17 +74,12 @@ class Batch:
     @property
     def is_full(self) -> bool:
         """Whether the log may contain more behind this batch."""
-        return len(self.steps) + len(self.reports) >= MAX_LINES_PER_BATCH or self.num_figures >= MAX_FIGURES_PER_BATCH
+        return self.num_figures >= MAX_FIGURES_PER_BATCH
 
     def behind(self, published: MetricsCursor) -> Batch:
-        """The steps and reports behind what has been published."""
-        steps = [step for step in self.steps if step.step > _at_least(published.last_step)]
-        return replace(
-            self,
-            steps=steps,
-            reports=[(at, report) for at, report in self.reports if report.step > _at_least(published.last_report)],
-            has_replays=self.has_replays or len(steps) < len(self.steps),
-        )
+        """The part of the batch behind what has been published."""
+        steps = [rest for step in self.steps if (rest := unpublished(step, published)) is not None]
+        return replace(self, steps=steps, has_replays=self.has_replays or len(steps) < len(self.steps))
 
     def watch_hang(self, line: LogLine) -> None:
         """Remember what a line says of a hang, and forget it when another line shows that the program goes on."""
@@ -101,15 +92,24 @@ class Batch:
         elif self.hang is not None and line.logged_at - self.hang.logged_at > AFTERMATH:
             self.hang = None
 
-    def add_step(self, step: StepMetrics) -> None:
-        """Append a step."""
-        self.steps.append(step)
-        self.num_figures += len(STEP_FIELDS) + len(step.metrics)
+    def add(self, step: Step, cursor: MetricsCursor) -> None:
+        """Append a step if it is new."""
+        last_step = self.steps[-1].step if self.steps else cursor.last_step
+        if last_step is None or step.step > last_step or step.is_addition:
+            self.steps.append(step)
+            self.num_figures += len(OWN_FIGURES) + len(step.metrics)
+        else:
+            self.has_replays = True
 
-    def add_report(self, logged_at: datetime, report: StepReport) -> None:
-        """Append a report."""
-        self.reports.append((logged_at, report))
-        self.num_figures += len(REPORT_FIELDS) + len(report.others)
+
+def unpublished(step: Step, published: MetricsCursor) -> Step | None:
+    """The part of a step behind what has been published; None if there is none."""
+    if published.last_step is None or step.step > published.last_step:
+        return step
+    if step.step < published.last_step or published.figures_before_report is None:
+        return None
+    rest = step.addition(published.figures_before_report)
+    return rest if rest.metrics else None
 
 
 def next_batch(
@@ -119,11 +119,10 @@ def next_batch(
     progress: Literal["auto", "none"] | Format = "auto",
     lines_apart: int = 1,
 ) -> Batch:
-    """The new steps and reports in the next lines.
+    """The new steps in the next lines.
 
     The step number decides what is new: steps that a restarted job repeats have been published before and are not
-    changed. A step's report may come a poll later than its metrics line, so each has a number of its own. A report of a
-    step without a line is the step.
+    changed. A step's report may come a poll later than its metrics line: its figures are an addition.
 
     Args:
         lines: Lines of the log; read up to the end or until the batch is full.
@@ -131,10 +130,8 @@ def next_batch(
         progress: The spec's section.
         lines_apart: Steps between two lines of a format that has no numbers.
     """
-    reader = _reader(cursor, progress, lines_apart)
+    reader = ProgressReader(progress, lines_apart=lines_apart, behind=cursor)
     batch = Batch(hang=cursor.hang)
-    last_step, last_report = cursor.last_step, cursor.last_report
-    figures = frozenset(cursor.figures_of_last_step)
     read = 0
     first, second, third = reader.clues
     clue1, clue2, clue3, clue4 = CLUES
@@ -156,26 +153,17 @@ def next_batch(
             continue
         if first not in line.text and second not in line.text and third not in line.text:
             continue
-        for found in reader.read(line):
+        found_before = reader.num_found
+        for step in reader.read(line):
+            batch.add(step, cursor)
+        if reader.num_found > found_before:
             batch.hang = None
-            if isinstance(found, StepReport):
-                if last_step is not None and found.step <= last_step:
-                    if last_report is None or found.step > last_report:
-                        report = found.without(figures) if found.step == last_step else found
-                        batch.add_report(found.time(line.logged_at), report)
-                        last_report = found.step
-                    else:
-                        batch.has_replays = True
-                    continue
-                last_report, found = found.step, found.as_step(line.logged_at)
-            if last_step is None or found.step > last_step:
-                batch.add_step(found)
-                last_step, figures = found.step, frozenset(found.metrics)
-            else:
-                batch.has_replays = True
         first, second, third = reader.clues
         if batch.is_full:
             break
+    if reader.held is not None:
+        batch.add(reader.held, cursor)
+        batch.incomplete = reader.held
     batch.num_lines, batch.format_name = read, reader.format_name
     batch.num_unparsable = reader.num_unparsable
     return batch
@@ -185,23 +173,16 @@ def _at_least(step: int | None) -> float:
     return -math.inf if step is None else step
 
 
-def _reader(cursor: MetricsCursor, progress: Literal["auto", "none"] | Format, lines_apart: int) -> ProgressReader:
-    """The reader that continues behind a cursor; one of an earlier version has read Trainflow's own lines alone."""
-    own = TRAINFLOW if cursor.last_step is not None else None
-    numbering = Numbering(lines_apart, last_step=cursor.last_step or 0, last_epoch=cursor.last_epoch)
-    return ProgressReader(progress, format_name=cursor.format_name or own, numbering=numbering)
-
-
 def is_behind(cursor: MetricsCursor, published: MetricsCursor) -> bool:
     """Whether more has been published than a cursor says."""
-    return any(
-        _at_least(of_cursor) < _at_least(of_published)
-        for of_cursor, of_published in (
-            (cursor.last_step, published.last_step),
-            (cursor.last_report, published.last_report),
-            (cursor.last_checkpoint, published.last_checkpoint),
-        )
+    return _progress(cursor) < _progress(published) or (
+        _at_least(cursor.last_checkpoint) < _at_least(published.last_checkpoint)
     )
+
+
+def _progress(cursor: MetricsCursor) -> tuple[float, bool]:
+    """The newest step, and whether it is complete."""
+    return _at_least(cursor.last_step), cursor.figures_before_report is None
 
 
 def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, now: datetime) -> MetricsCursor:
@@ -213,7 +194,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
         log: Position behind the batch's last line.
         now: Time of the poll.
     """
-    steps = batch.steps
+    steps = [step for step in batch.steps if not step.is_addition]
     ahead = cursor.model_copy(
         update={
             "log": log,
@@ -225,7 +206,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "lines_unparsable": cursor.lines_unparsable + batch.num_unparsable,
             "printed_at": now if batch.num_lines else cursor.printed_at,
             "read_at": now,
-            "last_report": _last_report(cursor, batch),
+            "figures_before_report": _figures_before_report(cursor, batch),
             "lost_files": batch.lost_files or cursor.lost_files,
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
@@ -250,7 +231,6 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "datapoints": cursor.datapoints + len(steps),
             "first_loss": _finite(losses[0]) if losses and cursor.first_loss is None else cursor.first_loss,
             "last_loss": _finite(losses[-1]) if losses else cursor.last_loss,
-            "figures_of_last_step": tuple(newest.metrics),
             "progressed_at": now,
         }
     )
@@ -274,15 +254,17 @@ def _longest_pause_seconds(cursor: MetricsCursor, batch: Batch, *, log: LogPosit
 def _metric_names(cursor: MetricsCursor, batch: Batch) -> tuple[str, ...]:
     """The names that are published: those of before, and new ones while there is room."""
     names = dict.fromkeys(cursor.metric_names)
-    for figures in (*(step.metrics for step in batch.steps), *(report.others for _, report in batch.reports)):
-        for name in figures:
-            if len(names) < MAX_METRIC_NAMES and name not in TABLE_FIELDS:
+    for step in batch.steps:
+        for name in step.metrics:
+            if len(names) < MAX_METRIC_NAMES and name not in FURTHER_FIGURES:
                 names.setdefault(name)
     return tuple(names)
 
 
-def _last_report(cursor: MetricsCursor, batch: Batch) -> int | None:
-    return batch.reports[-1][1].step if batch.reports else cursor.last_report
+def _figures_before_report(cursor: MetricsCursor, batch: Batch) -> tuple[str, ...] | None:
+    if not batch.steps:
+        return cursor.figures_before_report
+    return tuple(batch.incomplete.metrics) if batch.incomplete is batch.steps[-1] else None
 
 
 def _last_checkpoint(cursor: MetricsCursor, batch: Batch) -> int | None:

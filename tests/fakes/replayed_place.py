@@ -18,7 +18,7 @@ from trainflow.client.place import FollowedRun, LogRequest, PlaceRefused, RunNot
 from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec
 from trainflow.observed.run_state import RunState
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 STARTED_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
@@ -60,7 +60,7 @@ class ReplayedRun:
     def record(self, *, aborted: RunError | None = None) -> RunRecord:
         return self._run.record()
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         return self._run.lines
 
 

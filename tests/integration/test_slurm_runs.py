@@ -30,7 +30,7 @@ from tests.integration.test_runs import (
 from trainflow.client.code import pack
 from trainflow.models.run_record import RunRecord
 from trainflow.models.run_spec import RunSpec, parse_run_spec
-from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.observed.step import parse_metrics_line
 from trainflow.report import render_report
 
 pytestmark = pytest.mark.slurm

@@ -23,7 +23,7 @@ from local.twin import REPOSITORY
 from tests.integration.commands import Answer, Commands
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.models.run_record import Inputs, RunError, RunRecord, RunStatus
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 PYTHON = REPOSITORY / ".venv-tracking" / "bin" / "python"
 DEADLINE_SECONDS = 90.0
@@ -41,9 +41,9 @@ pytestmark = [
 ]
 
 
-def steps() -> list[StepMetrics]:
+def steps() -> list[Step]:
     return [
-        StepMetrics(
+        Step(
             BEGIN + timedelta(seconds=number),
             0,
             number,

@@ -32,15 +32,14 @@ from trainflow.models.preflight import DatasetFacts
 from trainflow.models.run import JobRef, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
+from trainflow.observed.step import parse_metrics_line, parse_report_line
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol import announcement, slurm_job
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line, parse_resumed_line, resumed_line
 from trainflow.protocol.compiler_log import CompilerLog, compiler_lines
-from trainflow.protocol.metrics_line import parse_metrics_line
 from trainflow.protocol.result import read_result
 from trainflow.protocol.s3_urls import parse_s3_url
 from trainflow.protocol.staging_line import parse_staging_line
-from trainflow.protocol.step_report import parse_report_line
 from trainflow.record.placement import Placement
 from trainflow.record.steps import kept_steps_from_json, kept_steps_of
 from trainflow.report.charts import charts
@@ -156,12 +155,9 @@ class Parser:
 
 PARSERS: Mapping[str, Parser] = {
     "metrics line": Parser(parse_metrics_line, damaged_texts(METRICS)),
-    "step report": Parser(
-        lambda line: (found := parse_report_line(line)) and found.as_step(NOW), damaged_texts(REPORT, f"[0]:{REPORT}")
-    ),
+    "step report": Parser(lambda line: parse_report_line(line, NOW), damaged_texts(REPORT, f"[0]:{REPORT}")),
     "values of a step report": Parser(
-        lambda said: (found := parse_report_line(json.dumps(said))) and found.as_step(NOW),
-        damaged_documents(json.loads(REPORT)),
+        lambda said: parse_report_line(json.dumps(said), NOW), damaged_documents(json.loads(REPORT))
     ),
     "checkpoint line": Parser(lambda line: parse_checkpoint_line(line, NOW), damaged_texts(CHECKPOINT)),
     "staging line": Parser(

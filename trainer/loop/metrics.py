@@ -6,11 +6,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line
-from trainflow.protocol.step_report import StepReport, report_line
+from trainflow.protocol.metrics_line import metrics_line
+from trainflow.protocol.step_report import StepFigures, report_line
 
 FOLDER = "tensorboard"
 
@@ -35,23 +36,22 @@ class MetricsLog:
         self._speaks = output_dir is not None
         self._events = _event_writer(output_dir / FOLDER, first_step) if output_dir is not None else None
 
-    def record(self, metrics: StepMetrics, report: StepReport, losses: Mapping[str, float]) -> None:
+    def record(self, figures: StepFigures, losses: Mapping[str, float]) -> None:
         """Log one step.
 
         Args:
-            metrics: The step.
-            report: What is known of it beside.
+            figures: The step; every figure of the metrics line has to be known.
             losses: Losses that the step's is the sum of, by name; none where it is a single one.
         """
         if self._speaks:
-            line = metrics_line(metrics, grad_norm=report.grad_norm if self._with_norm else None)
+            line = metrics_line(figures, logged_at=datetime.now(UTC), with_norm=self._with_norm)
             # In one write: a print makes several with PYTHONUNBUFFERED, and the processes of a node share the stream.
-            sys.stdout.write(f"{line}\n{report_line(report, losses)}\n")
+            sys.stdout.write(f"{line}\n{report_line({**losses, **figures})}\n")
             sys.stdout.flush()
         if self._events is not None:
-            for name, value in {**losses, **vars(report)}.items():
+            for name, value in {**losses, **figures}.items():
                 if isinstance(value, float):
-                    self._events.add_scalar(TAGS.get(name, name), value, metrics.step)
+                    self._events.add_scalar(TAGS.get(name, name), value, figures["step"])
 
     def close(self) -> None:
         """Write out what is buffered."""

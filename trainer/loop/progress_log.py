@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import torch
 
@@ -14,8 +13,7 @@ from trainer.loop.metrics import MetricsLog, StepTimes, Stopwatch
 from trainer.loop.task import Batches, TrainingProcess
 from trainer.loop.utilization import utilization_percent
 from trainer.runtime.errors import LossNotFinite
-from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.protocol.step_report import StepReport
+from trainflow.protocol.step_report import StepFigures
 
 
 class GangDecision(NamedTuple):
@@ -23,19 +21,6 @@ class GangDecision(NamedTuple):
 
     stop: bool
     save: bool
-
-
-class Measured(TypedDict):
-    """Fields of `StepReport` that are measured: times, rates and memory."""
-
-    sequences_per_second: float
-    tokens_per_second: float | None
-    mfu_percent: float | None
-    mfu_peak: str | None
-    data_wait_percent: float
-    step_ms_p50: float | None
-    step_ms_p95: float | None
-    memory_mib: float | None
 
 
 class ProgressLog:
@@ -97,18 +82,17 @@ class ProgressLog:
         means = self._process.gang.means([*read, float(stop), float(save)])
         *parts, norm, share_stop, share_save = means
         loss = sum(parts)
-        measured = self._measured(progress)
         epoch = self._batches.order.epoch(progress.samples_seen - self._process.global_batch_size)
         self._log.record(
-            StepMetrics(datetime.now(UTC), epoch, progress.step, loss, next_rate, measured["sequences_per_second"]),
-            StepReport(step=progress.step, epoch=epoch, loss=loss, learning_rate=next_rate, grad_norm=norm, **measured),
+            {"step": progress.step, "epoch": epoch, "loss": loss, "learning_rate": next_rate, "grad_norm": norm}
+            | self._measured(progress),
             dict(zip(self._process.task.losses, parts, strict=True)) if len(parts) > 1 else {},
         )
         # After the line is written, because the alarm reads the line.
         self._require_finite(progress.step, loss, norm)
         return progress.after_logging(loss), GangDecision(stop=share_stop > 0, save=share_save > 0)
 
-    def _measured(self, progress: Progress) -> Measured:
+    def _measured(self, progress: Progress) -> StepFigures:
         """Rates and times since the last logged step."""
         process, samples = self._process, self._process.task.samples
         throughput = self._stopwatch.lap(progress.samples_seen - self._last_logged.samples_seen)
@@ -116,7 +100,7 @@ class ProgressLog:
         waited, self._waited_until = self._batches.seconds_waited - self._waited_until, self._batches.seconds_waited
         self._last_logged = progress
         memory = process.device.memory_bytes()
-        return Measured(
+        return StepFigures(
             sequences_per_second=throughput,
             tokens_per_second=None if samples.tokens is None else throughput * samples.tokens,
             mfu_percent=utilization_percent(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainflow.client.whole_files import write_text
 from trainflow.models.run_record import RunRecord
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.steps import KeptSteps
 from trainflow.report import render_report
 
@@ -26,7 +26,7 @@ def read_record(path: Path) -> RunRecord:
     return RunRecord.model_validate_json(path.read_text(encoding="utf-8"))
 
 
-def write_steps(steps: Sequence[StepMetrics], path: Path) -> Path:
+def write_steps(steps: Sequence[Step], path: Path) -> Path:
     """Writes every logged step (`steps.json`), in the form in which the workflow keeps some of them.
 
     Raises:
@@ -35,7 +35,7 @@ def write_steps(steps: Sequence[StepMetrics], path: Path) -> Path:
     return write_text(path, KeptSteps(steps=tuple(steps)).to_json() + "\n")
 
 
-def write_report(record: RunRecord, steps: Sequence[StepMetrics], path: Path) -> Path:
+def write_report(record: RunRecord, steps: Sequence[Step], path: Path) -> Path:
     """Writes the report; it links to the pods' logs in the folder `logs/` beside it.
 
     Args:

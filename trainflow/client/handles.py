@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from trainflow.models.run_record import RunRecord, StateVisit
     from trainflow.models.run_spec import RunSpec
     from trainflow.observed.run_state import RunState
-    from trainflow.protocol.metrics_line import StepMetrics
+    from trainflow.observed.step import Step
 
     Spec = RunSpec | Mapping[str, Any] | Path | str
     """A run spec, the document of one, or the path of its file."""
@@ -100,7 +100,7 @@ class Run:
         """Visits of the state machine's states in their order, with their times."""
         return self.record().states
 
-    def metrics(self) -> list[StepMetrics]:
+    def metrics(self) -> list[Step]:
         """Logged steps, at most a thousand evenly spaced ones."""
         return self.client.reader.steps(self.run_id)
 

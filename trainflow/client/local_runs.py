@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
     from trainflow.observed.run_state import RunState
-    from trainflow.protocol.metrics_line import StepMetrics
+    from trainflow.observed.step import Step
 
 RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "logs", "latest"
 
@@ -153,7 +153,7 @@ class LocalRuns:
             return live.report(folder.name)
         raise RunNotFound(f"{folder} has no {REPORT}: {NO_RECORD}")
 
-    def steps(self, run_id: str) -> list[StepMetrics]:
+    def steps(self, run_id: str) -> list[Step]:
         """See `RunReader`. Of an ended run, every step that its program has logged."""
         from trainflow.record.steps import kept_steps_from_json
 

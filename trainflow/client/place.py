@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.models.run_record import RunError, RunRecord
     from trainflow.models.run_spec import RunSpec
     from trainflow.observed.run_state import RunState
-    from trainflow.protocol.metrics_line import StepMetrics
+    from trainflow.observed.step import Step
 
 GROUP = "trainflow.places"
 """Group of the entry points."""
@@ -148,7 +148,7 @@ class FollowedRun(Protocol):
             aborted: Why the run was given up, if its execution may not have ended by itself.
         """
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         """Logged steps of the training job in their order, repeated ones once."""
 
 
@@ -192,7 +192,7 @@ class RunReader(Runs, Protocol):
     def report(self, run_id: str) -> str:
         """The report as a page in HTML; of a run that goes on, what it would be now."""
 
-    def steps(self, run_id: str) -> list[StepMetrics]:
+    def steps(self, run_id: str) -> list[Step]:
         """The steps that the workflow keeps, at most a thousand evenly spaced ones."""
 
     def log(self, run_id: str, request: LogRequest) -> Iterator[str]:

@@ -53,7 +53,7 @@ from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.models.run_spec import RunSpec, stored_run_spec
 from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.observed.run_state import RunState
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.build import build_record
 from trainflow.record.cost import region_of
 from trainflow.record.history import arn_of_execution
@@ -267,7 +267,7 @@ class DeployedRuns:
         return render_report(self._final_record(execution) or self._record_now(execution, kept), kept.steps)
 
     @told
-    def steps(self, run_id: str) -> list[StepMetrics]:
+    def steps(self, run_id: str) -> list[Step]:
         """See `RunReader`."""
         self._execution(run_id)
         return list((self.kept_steps(run_id) or KeptSteps()).steps)
@@ -486,7 +486,7 @@ class ObservedRun:
             kept=self._place.kept_steps(self._run_id),
         )
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         """See `FollowedRun`."""
         return self._observer.steps()
 

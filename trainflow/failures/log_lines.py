@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.protocol.metrics_line import metrics_figures
 from trainflow.protocol.result import read_result
-from trainflow.protocol.step_report import is_relayed, parse_report_line
+from trainflow.protocol.step_report import is_relayed, report_figures
 
 MAX_LINES = 2000
 """Last lines that are judged: the report of torchrun about 64 ranks is 500 lines long."""
@@ -373,4 +373,4 @@ def _mark_last_exception(found: dict[str, Line], handled: list[str]) -> None:
 def _reports_progress(text: str) -> bool:
     if not ("step" in text.lower() or "{" in text):
         return False
-    return is_relayed(text) or parse_metrics_line(text) is not None or parse_report_line(text) is not None
+    return is_relayed(text) or metrics_figures(text) is not None or report_figures(text) is not None

@@ -40,29 +40,26 @@ class RunMetric(StrEnum):
 
 
 @dataclass(frozen=True)
-class PublishedField:
-    """One field of what rank 0 reports of a step, as a metric."""
+class PublishedFigure:
+    """A figure of a step as a metric."""
 
-    field: str
+    name: str
+    """Name of the figure (`observed.step.Step.figure`)."""
     metric: RunMetric
     unit: str
     """CloudWatch's name of the unit (API reference, MetricDatum)."""
 
 
-STEP_FIELDS = (
-    PublishedField("loss", RunMetric.STEP_LOSS, "None"),
-    PublishedField("learning_rate", RunMetric.LEARNING_RATE, "None"),
-    PublishedField("throughput", RunMetric.THROUGHPUT, "Count/Second"),
+STEP_FIGURES = (
+    PublishedFigure("loss", RunMetric.STEP_LOSS, "None"),
+    PublishedFigure("learning_rate", RunMetric.LEARNING_RATE, "None"),
+    PublishedFigure("throughput", RunMetric.THROUGHPUT, "Count/Second"),
+    PublishedFigure("tokens_per_second", RunMetric.TOKENS_PER_SECOND, "Count/Second"),
+    PublishedFigure("mfu_percent", RunMetric.MODEL_FLOPS_UTILIZATION, "Percent"),
+    PublishedFigure("grad_norm", RunMetric.GRADIENT_NORM, "None"),
+    PublishedFigure("data_wait_percent", RunMetric.DATA_WAIT, "Percent"),
 )
-"""What is published of each metrics line (`StepMetrics`)."""
-
-REPORT_FIELDS = (
-    PublishedField("tokens_per_second", RunMetric.TOKENS_PER_SECOND, "Count/Second"),
-    PublishedField("mfu_percent", RunMetric.MODEL_FLOPS_UTILIZATION, "Percent"),
-    PublishedField("grad_norm", RunMetric.GRADIENT_NORM, "None"),
-    PublishedField("data_wait_percent", RunMetric.DATA_WAIT, "Percent"),
-)
-"""What is published of each step's report (`StepReport`), as far as the program knows it.
+"""Figures of each step that are published, as far as the program reports them.
 
 One more row is one more metric of every run, which CloudWatch bills by the month.
 """

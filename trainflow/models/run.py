@@ -150,8 +150,6 @@ class MetricsCursor(Fact):
     last_checkpoint: int | None = None
     """Highest number of a checkpoint that the program has reported, or with which one of its jobs began: its step, or
     its time for checkpoints whose paths have no step."""
-    last_report: int | None = None
-    """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
     """When a new step was last seen, by the Lambda's clock."""
     first_step_at: datetime | None = None
@@ -162,8 +160,8 @@ class MetricsCursor(Fact):
     """Epoch of the newest step."""
     metric_names: tuple[str, ...] = ()
     """The program's own figures that are published: the first ones that it reported."""
-    figures_of_last_step: tuple[str, ...] = ()
-    """Further figures in the newest step's own line, which its report does not add again."""
+    figures_before_report: tuple[str, ...] | None = None
+    """Further figures in the newest step's line while its report may still come; None once the step is complete."""
     num_lines: int = 0
     """Lines read so far, counted up to `trainflow.progress.reader.LINES_BEFORE_WARNING`."""
     printed_at: datetime | None = None

@@ -16,8 +16,8 @@ from trainflow.models.run_error import RunError
 from trainflow.models.run_status import RunStatus
 from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
+from trainflow.observed.step import Step
 from trainflow.protocol.metric_aliases import SEQUENCES
-from trainflow.protocol.metrics_line import StepMetrics
 
 if TYPE_CHECKING:
     from trainflow.models.run_record import NodesBusy, Restart
@@ -66,7 +66,7 @@ class RunState:
     """Every pod that was ever seen, deleted ones as they were last."""
     staging: StagingReport | None = None
     """Progress of the staging; None while nothing is being staged."""
-    steps: tuple[StepMetrics, ...] = ()
+    steps: tuple[Step, ...] = ()
     """Logged steps of the training job in their order, repeated ones once; of a record its newest step only."""
     total_steps: int | None = None
     """Last step of the whole training, if the spec's arguments contain it."""
@@ -226,12 +226,12 @@ def _recorded_pods(jobs: Mapping[str, Any]) -> Iterator[Pod]:
             )
 
 
-def _newest_step(record: Mapping[str, Any], *, at: datetime) -> Iterator[StepMetrics]:
+def _newest_step(record: Mapping[str, Any], *, at: datetime) -> Iterator[Step]:
     """The newest step as the record sums it up; its throughput is the median of all steps."""
     training, last_step = record.get("training") or {}, (record.get("metrics_published") or {}).get("last_step")
     step = last_step if last_step is not None else training.get("steps") or None
     if step is not None:
-        yield StepMetrics(
+        yield Step(
             logged_at=at,
             epoch=None,
             step=step,

@@ -10,9 +10,9 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any, cast
 
+from trainflow.observed.step import Step
 from trainflow.page.series import Series
 from trainflow.protocol.metric_aliases import SEQUENCES
-from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, significant
 from trainflow.report.charts import TITLES
@@ -38,7 +38,7 @@ OWN = {
     "throughput": ("Throughput", f"{SEQUENCES}/s"),
     "learning_rate": ("Learning rate", ""),
 }
-"""Title and unit of the figures that every step may have: fields of `StepMetrics`."""
+"""Title and unit of the figures that every step may have: fields of `Step`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class RunCurves:
     """Curves of one run."""
 
     def __init__(self) -> None:
-        self._steps: tuple[StepMetrics, ...] = ()
+        self._steps: tuple[Step, ...] = ()
         self._counted = SEQUENCES
         self._series: dict[str, Series] = {}
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class RunCurves:
         """Title with its unit of each metric that has a value."""
         return {name: " ".join(part for part in title_of(name, self._counted) if part) for name in list(self._series)}
 
-    def update(self, steps: Sequence[StepMetrics]) -> None:
+    def update(self, steps: Sequence[Step]) -> None:
         """Take over the steps that are known now; only those behind the first difference are read.
 
         Args:
@@ -78,7 +78,7 @@ class RunCurves:
         with self._lock:
             self._update(tuple(steps))
 
-    def _update(self, steps: tuple[StepMetrics, ...]) -> None:
+    def _update(self, steps: tuple[Step, ...]) -> None:
         if steps is self._steps:
             return
         same = _same_length(self._steps, steps)
@@ -192,7 +192,7 @@ def _round(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _same_length(old: tuple[StepMetrics, ...], new: tuple[StepMetrics, ...]) -> int:
+def _same_length(old: tuple[Step, ...], new: tuple[Step, ...]) -> int:
     """Number of steps at the beginning that are the same in both.
 
     A training that goes on adds steps behind its newest one. One that was started again replaces steps up to the newest

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from trainflow.client.files import read_record
 from trainflow.models.run_record import RunRecord
 from trainflow.observed.run_state import RunState
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import kept_steps_from_json
@@ -67,7 +67,7 @@ def _read(path: Path) -> RunRecord | None:
         return None
 
 
-def _steps(path: Path) -> tuple[StepMetrics, ...]:
+def _steps(path: Path) -> tuple[Step, ...]:
     try:
         return kept_steps_from_json(path.read_bytes()).steps
     except OSError:

@@ -9,8 +9,8 @@ from datetime import datetime
 from trainflow.models.run import Stage
 from trainflow.models.run_record import Restart
 from trainflow.observed.run_state import RunState
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import StepMetrics
 
 MAX_MARKS = 60
 """Most marks of a kind: of more, the newest are shown."""
@@ -31,7 +31,7 @@ def marks(snapshot: RunState) -> tuple[Mark, ...]:
     return (*_restarts(snapshot.restarts, snapshot.steps), *_checkpoints(snapshot.checkpoints))
 
 
-def _restarts(restarted: Iterable[Restart], steps: Sequence[StepMetrics]) -> list[Mark]:
+def _restarts(restarted: Iterable[Restart], steps: Sequence[Step]) -> list[Mark]:
     """The step that a training had come to before each restart; a job that failed before its first step has none."""
     found = [(restart, _step_before(restart, steps)) for restart in restarted if restart.stage == Stage.TRAINING]
     named = [
@@ -42,13 +42,13 @@ def _restarts(restarted: Iterable[Restart], steps: Sequence[StepMetrics]) -> lis
     return named[-MAX_MARKS:]
 
 
-def _step_before(restart: Restart, steps: Sequence[StepMetrics]) -> int | None:
+def _step_before(restart: Restart, steps: Sequence[Step]) -> int | None:
     if restart.last_step is not None:
         return restart.last_step
     return _newest_until(restart.at, steps)
 
 
-def _newest_until(moment: datetime, steps: Sequence[StepMetrics]) -> int | None:
+def _newest_until(moment: datetime, steps: Sequence[Step]) -> int | None:
     return max((step.step for step in steps if step.logged_at <= moment), default=None)
 
 

@@ -3,6 +3,9 @@
 With `auto` the first line that any known format matches chooses the format, and the choice is kept for the whole run: a
 program's later lines that look like another format do not change the numbers. One thing does: the program's own line
 (`metrics_line`, `step_report`), which no program prints by accident.
+
+A program may print a metrics line and then a report of the same step. The reader holds the line until the step is
+finished.
 """
 
 from __future__ import annotations
@@ -11,15 +14,18 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from trainflow.models.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
 from trainflow.models.log_line import LogLine
 from trainflow.models.progress import Format, named, read_from_files
+from trainflow.models.run import MetricsCursor
 from trainflow.models.run_spec import RunSpec
+from trainflow.observed.step import Step, parse_metrics_line, parse_report_line, step_from_figures
 from trainflow.progress import formats
-from trainflow.protocol.metrics_line import PREFIX, StepMetrics, parse_metrics_line, step_metrics
-from trainflow.protocol.step_report import METRICS, StepReport, parse_report_line
+from trainflow.protocol.metrics_line import PREFIX
+from trainflow.protocol.step_report import METRICS
 
 TRAINFLOW = "trainflow"
 """Format of Trainflow's own two lines."""
@@ -42,13 +48,12 @@ another program's lines may begin with the word as well."""
 
 _LIKE_JSON = re.compile(rf'^{PREFIX}\s*\{{\s*"')
 
-Found = StepMetrics | StepReport
 Parse = Callable[[str], formats.Figures | None]
 
 
 @dataclass
 class Numbering:
-    """Numbers for the lines of a format that has none: they are counted."""
+    """Numbers for the lines of a format without numbers: they are counted."""
 
     lines_apart: int = 1
     """Steps from one line to the next."""
@@ -73,24 +78,30 @@ class ProgressReader:
 
     Args:
         progress: The spec's section.
-        format_name: Format that an earlier reader of the log chose.
-        numbering: Where counting continues.
+        lines_apart: Steps between two lines of a format without numbers.
+        behind: Position of the last line that was read before.
     """
 
     def __init__(
         self,
         progress: Literal["auto", "none"] | Format,
         *,
-        format_name: str | None = None,
-        numbering: Numbering | None = None,
+        lines_apart: int = 1,
+        behind: MetricsCursor | None = None,
     ) -> None:
+        before = behind or MetricsCursor()
         self._is_automatic = progress == "auto"
-        self._numbering = numbering or Numbering()
+        self._numbering = Numbering(lines_apart, last_step=before.last_step or 0, last_epoch=before.last_epoch)
+        self._incomplete_step, self._known_figures = before.last_step, before.figures_before_report
         self._pattern = _pattern_of(progress)
-        self.format_name = format_name if self._is_automatic else _format_of(progress)
+        self.format_name = _format_behind(before) if self._is_automatic else _format_of(progress)
         """Name of the format; None while none is known."""
+        self.num_found = 0
+        """Steps and reports that were found, finished or not."""
         self.num_unparsable = 0
         """Lines that looked like lines of steps in the format, and could not be read as such."""
+        self.held: Step | None = None
+        """The step of the newest metrics line as long as its report may follow. The end of the lines finishes it."""
 
     @property
     def clues(self) -> tuple[str, str, str]:
@@ -107,14 +118,14 @@ class ProgressReader:
                 return "step_loss", METRICS, "LOG "
         return "loss", METRICS, "LOG "
 
-    def read(self, line: LogLine) -> list[Found]:
-        """The steps and reports in a line."""
+    def read(self, line: LogLine) -> list[Step]:
+        """The steps that a line finishes, in the order of the log."""
         first, second, third = self.clues
         has_one = first in line.text or second in line.text or third in line.text
         return list(self._found(line)) if has_one else []
 
-    def _found(self, line: LogLine) -> Iterator[Found]:
-        """The steps and reports in a line, in ascending order.
+    def _found(self, line: LogLine) -> Iterator[Step]:
+        """The finished steps, those of one line in ascending order.
 
         A bar is one line that is written over: it shows a step again with a newer loss, of which the last one counts,
         and an epoch's beginning again at its end.
@@ -122,31 +133,62 @@ class ProgressReader:
         text, shown = line.text[:LONGEST_LINE], None
         for piece in text.split("\r") if "\r" in text else (text,):
             if self._is_automatic or self.format_name == TRAINFLOW:
-                own = _own_line(piece)
+                own = self._own_line(piece, line.logged_at)
                 if own is not None:
-                    self.format_name = TRAINFLOW
-                    self._numbering.advance(own.step, own.epoch)
-                    yield own
+                    yield from own
                     continue
             step = self._step(piece, line)
             if step is None and self._is_unparsable(piece):
                 self.num_unparsable += 1
             if step is None or (shown is not None and step.step < shown.step):
                 continue
-            self._numbering.advance(step.step, step.epoch)
+            self._count(step)
             if shown is not None and shown.step < step.step:
                 yield shown
             shown = step
         if shown is not None:
             yield shown
 
-    def _step(self, piece: str, line: LogLine) -> StepMetrics | None:
+    def _own_line(self, piece: str, printed_at: datetime) -> list[Step] | None:
+        """The steps that one of Trainflow's own lines finishes; None for any other line."""
+        # Decision 82: only this reader puts the two lines of a step together.
+        if "step_loss" in piece and (step := parse_metrics_line(piece)) is not None:
+            finished, self.held = [self.held] if self.held else [], step
+        elif METRICS in piece and (step := parse_report_line(piece, printed_at)) is not None:
+            finished = self._reported(step)
+        else:
+            return None
+        self.format_name = TRAINFLOW
+        self._count(step)
+        return finished
+
+    def _reported(self, report: Step) -> list[Step]:
+        """The steps that a report finishes. One without a metrics line is a step by itself."""
+        held = self.held
+        if held is None or held.step > report.step:
+            return [self._completed(report)]
+        self.held = None
+        return [self._completed(held.with_metrics(report.metrics))] if held.step == report.step else [held, report]
+
+    def _completed(self, step: Step) -> Step:
+        """A step with its report; only the report's figures if the lines that were read before end with the step."""
+        known = self._known_figures
+        if known is None or not step.step == self._incomplete_step == self._numbering.last_step:
+            return step
+        self._known_figures = None
+        return step.addition(known)
+
+    def _count(self, step: Step) -> None:
+        self.num_found += 1
+        self._numbering.advance(step.step, step.epoch)
+
+    def _step(self, piece: str, line: LogLine) -> Step | None:
         names = AUTOMATIC if self.format_name is None else (self.format_name,)
         for name in names:
             figures = self._figures(name, piece)
             if figures is None:
                 continue
-            step = step_metrics(figures, logged_at=line.logged_at)
+            step = step_from_figures(figures, logged_at=line.logged_at)
             if step is not None:
                 self.format_name = name
                 return step
@@ -211,10 +253,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _own_line(piece: str) -> Found | None:
-    if "step_loss" in piece and (step := parse_metrics_line(piece)) is not None:
-        return step
-    return parse_report_line(piece) if "trainflow_metrics" in piece else None
+def _format_behind(position: MetricsCursor) -> str | None:
+    """The format that earlier lines have shown; an earlier version has read Trainflow's own lines only."""
+    return position.format_name or (TRAINFLOW if position.last_step is not None else None)
 
 
 def _format_of(progress: Literal["auto", "none"] | Format) -> str | None:

@@ -12,11 +12,9 @@ Throughput is in sequences per second over all ranks. Programs that know more pr
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from trainflow.protocol.metric_aliases import SEQUENCES, by_meaning, counted, number, whole
+from trainflow.protocol.step_report import StepFigures
 
 PREFIX = r"(?:\[[^\]]*\]:\s?)?"
 """What torchrun may put before a line."""
@@ -29,51 +27,29 @@ _LINE = re.compile(
 _FIELD = re.compile(rf"(?P<name>[A-Za-z][\w./-]{{0,99}})\s*:\s*(?P<value>{_NUMBER})(?=\s|$)")
 
 
-@dataclass(frozen=True)
-class StepMetrics:
-    """One logged step. What its program does not say is None."""
-
-    logged_at: datetime
-    """When rank 0 printed the line, in UTC: as the line says, to the second (pods run in UTC), or as the log does."""
-    epoch: float | None
-    step: int
-    loss: float | None
-    """Mean loss of the step's global batch; in nats in the tutorial's line, may be NaN."""
-    learning_rate: float | None
-    """Rate that the schedule has come to behind the step, as in the tutorial; the step before took its own with it."""
-    throughput: float | None
-    """Sequences or samples per second over all ranks, since the last logged step; None where the unit is another or
-    unknown."""
-    metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Further figures of the step, by the name that the program gives them."""
-    throughput_of: str = SEQUENCES
-    """What the throughput counts: `sequences` or, where the program says so, `samples`."""
-
-    def with_metrics(self, metrics: Mapping[str, float]) -> StepMetrics:
-        """The step with more figures."""
-        return replace(self, metrics={**self.metrics, **metrics}) if metrics else self
-
-
-def metrics_line(metrics: StepMetrics, *, grad_norm: float | None = None) -> str:
+def metrics_line(figures: StepFigures, *, logged_at: datetime, with_norm: bool = False) -> str:
     """The line of a step, to the letter of the tutorials'.
 
     Args:
-        metrics: The step; every figure of the tutorials' has to be known.
-        grad_norm: 2-norm of its gradients; None for a line without it.
+        figures: The step; every figure of the tutorials' has to be known.
+        logged_at: Time of the step, in UTC.
+        with_norm: Whether the line ends with the gradients' norm.
     """
-    norm = "" if grad_norm is None else f" grad-norm : {grad_norm}"
+    norm = f" grad-norm : {figures['grad_norm']}" if with_norm else ""
     return (
-        f"LOG {metrics.logged_at.ctime()} - ({metrics.epoch}, {metrics.step}) step_loss : {metrics.loss:.4f} "
-        f"learning_rate : {metrics.learning_rate:.2e} throughput : {metrics.throughput:.2f}{norm}"
+        f"LOG {logged_at.ctime()} - ({figures['epoch']}, {figures['step']}) step_loss : {figures['loss']:.4f} "
+        f"learning_rate : {figures['learning_rate']:.2e} throughput : {figures['sequences_per_second']:.2f}{norm}"
     )
 
 
-def parse_metrics_line(line: str) -> StepMetrics | None:
-    """The step that a log line reports, or None if it is another line."""
+def metrics_figures(line: str) -> tuple[datetime, dict[str, object]] | None:
+    """Time and figures of a metrics line as they are written; None for any other line."""
     found = _LINE.match(line)
     if found is None:
         return None
-    fields = {each["name"]: each["value"] for each in _FIELD.finditer(found["fields"])}
+    fields: dict[str, object] = {each["name"]: each["value"] for each in _FIELD.finditer(found["fields"])}
+    if "step_loss" not in fields:  # no number stands behind the colon
+        return None
     if "throughput" in fields:
         fields["sequences_per_second"] = fields.pop("throughput")
     try:
@@ -81,25 +57,4 @@ def parse_metrics_line(line: str) -> StepMetrics | None:
         epoch = int(found["epoch"])
     except ValueError:  # the 31st of February, or a number of thousands of digits
         return None
-    step = step_metrics({**fields, "step": found["step"], "epoch": epoch}, logged_at=logged_at)
-    return step if step is not None and step.loss is not None else None
-
-
-def step_metrics(values: Mapping[str, object], *, logged_at: datetime) -> StepMetrics | None:
-    """The step that these figures describe, under whatever names; None if none of them is the step's number."""
-    named = by_meaning(values)
-    step = whole(named.pop("step", None))
-    if step is None:
-        return None
-    numbers = {name: read for name, value in named.items() if (read := number(value)) is not None}
-    epoch = numbers.pop("epoch", None)
-    return StepMetrics(
-        logged_at=logged_at,
-        epoch=int(epoch) if epoch is not None and epoch.is_integer() else epoch,
-        step=step,
-        loss=numbers.pop("loss", None),
-        learning_rate=numbers.pop("learning_rate", None),
-        throughput=numbers.pop("sequences_per_second", None),
-        metrics=numbers,
-        throughput_of=counted(values),
-    )
+    return logged_at, {**fields, "step": found["step"], "epoch": epoch}

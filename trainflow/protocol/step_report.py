@@ -11,13 +11,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from trainflow.protocol.lost_files import LOST_FILES
-from trainflow.protocol.metric_aliases import LARGEST_STEP, SEQUENCES, by_meaning, counted, number, whole
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.protocol.metric_aliases import LARGEST_STEP, by_meaning, counted, number, whole
 
 METRICS = "trainflow_metrics"
 """Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
@@ -36,87 +33,39 @@ NOT_FINITE = ("nan", "inf", "-inf")
 LOGGED_AT = "logged_at"
 """Field with the time of a step, in seconds since 1970, of reports that are printed later than the step."""
 
-OLDEST, NEWEST = timedelta(days=13), timedelta(hours=1)
-"""How far `logged_at` may be before and after the line's time: CloudWatch takes two weeks and two hours (API reference,
-PutMetricData)."""
-
 _DECIMALS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory_mib": 0, "tokens_per_second": 1}
 """Decimals in the line, where they are not four."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepReport:
-    """What a program says of a step beside its metrics line; None where it does not know."""
+class StepFigures(TypedDict, total=False):
+    """Figures of a step whose names have a meaning; None if they are not known. A report may hold others as well."""
 
     step: int
-    epoch: float | None = None
-    loss: float | None = None
+    epoch: float | None
+    loss: float | None
     """Mean over the global batch, in nats."""
-    learning_rate: float | None = None
-    """Learning rate of the step, as in the metrics line."""
-    sequences_per_second: float | None = None
+    learning_rate: float | None
+    """Learning rate after the step, as in the metrics line."""
+    sequences_per_second: float | None
     """Throughput over all ranks since the last logged step."""
-    tokens_per_second: float | None = None
+    tokens_per_second: float | None
     """The same in tokens, padding included."""
-    mfu_percent: float | None = None
+    mfu_percent: float | None
     """Model FLOPs utilisation: the model's own operations, in percent of the devices' peak."""
-    mfu_peak: str | None = None
+    mfu_peak: str | None
     """The peak that it is a share of, and its source."""
-    grad_norm: float | None = None
+    grad_norm: float | None
     """2-norm of the step's gradients before clipping."""
-    data_wait_percent: float | None = None
+    data_wait_percent: float | None
     """Share of the time since the last logged step in which rank 0 waited for samples."""
-    step_ms_p50: float | None = None
+    step_ms_p50: float | None
     """Median of the last steps' times, in milliseconds; of rank 0, which waits for the others in every step."""
-    step_ms_p95: float | None = None
+    step_ms_p95: float | None
     """95th percentile of the same."""
-    memory_mib: float | None = None
+    memory_mib: float | None
     """Memory that rank 0's device allocator holds, or rank 0's resident memory where it trains on the CPU."""
-    logged_at: float | None = None
+    logged_at: float | None
     """When the step was logged, in seconds since 1970; None for the time at which the line was printed."""
-    others: Mapping[str, float] = field(default_factory=dict, hash=False)
-    """Further figures, under the names that the program gives them."""
-    throughput_of: str = SEQUENCES
-    """What `sequences_per_second` counts in truth: `samples` where the program says so."""
-
-    def as_step(self, printed_at: datetime) -> StepMetrics:
-        """The step of a program that prints reports alone.
-
-        Args:
-            printed_at: Time of the line.
-        """
-        own = {
-            name: value
-            for name, value in vars(self).items()
-            if isinstance(value, float) and name not in _OF_STEPS and name != LOGGED_AT
-        }
-        return StepMetrics(
-            logged_at=self.time(printed_at),
-            epoch=self.epoch,
-            step=self.step,
-            loss=self.loss,
-            learning_rate=self.learning_rate,
-            throughput=self.sequences_per_second,
-            metrics={**own, **self.others},
-            throughput_of=self.throughput_of,
-        )
-
-    def time(self, printed_at: datetime) -> datetime:
-        """When the step was logged; the line's time where the report has none, or one that cannot be."""
-        try:
-            stated = datetime.fromtimestamp(self.logged_at or 0.0, UTC)
-        except (ValueError, OverflowError, OSError):
-            return printed_at
-        return stated if -OLDEST <= stated - printed_at <= NEWEST else printed_at
-
-    def without(self, names: frozenset[str]) -> StepReport:
-        """The report without figures of these names."""
-        own: dict[str, Any] = {name: None for name in names if name in _FIGURES}
-        return replace(self, **own, others={name: value for name, value in self.others.items() if name not in names})
-
-
-_OF_STEPS = frozenset({"step", "epoch", "loss", "learning_rate", "sequences_per_second"})
-"""Fields that are those of `StepMetrics`."""
 
 
 def is_relayed(line: str) -> bool:
@@ -125,36 +74,33 @@ def is_relayed(line: str) -> bool:
     return is_known or (_BEGIN in line and '"relayed": true}' in line)
 
 
-def report_line(report: StepReport, losses: Mapping[str, float] | None = None) -> str:
+def report_line(figures: Mapping[str, object]) -> str:
     """The line of a report.
 
     Args:
-        report: The report. Numbers are rounded; what is not finite is left out.
-        losses: Losses that the step's is the sum of, by name.
+        figures: `StepFigures` and further ones, among them losses that the step's is the sum of. Numbers are rounded;
+            what is not known or not finite is left out.
     """
-    own = {name: value for name, value in vars(report).items() if name not in ("others", "throughput_of")}
-    if report.throughput_of != SEQUENCES:
-        own[f"{report.throughput_of}_per_second"] = own.pop("sequences_per_second")
-    return json.dumps({METRICS: _known({**(losses or {}), **report.others, **own})})
+    return json.dumps({METRICS: _known(figures)})
 
 
-def parse_report_line(line: str) -> StepReport | None:
-    """The report in a log line, or None if it is another line. What is no number is passed over in further fields."""
+def report_figures(line: str) -> dict[str, float] | None:
+    """The figures of a report by their meaning, only the loss of which may be NaN or infinite; None for any other line.
+
+    Further figures that are no numbers are left out.
+    """
     begin = line.find(_BEGIN)
     if begin < 0:
         return None
     try:
-        figures = json.loads(line[begin:])[METRICS]
-        said = by_meaning(figures)
-        step = whole(said.pop("step", None)) if isinstance(said.get("step"), int | float) else None
-        known: dict[str, Any] = {name: read(said.pop(name, None)) for name, read in _READERS.items()}
+        written = json.loads(line[begin:])[METRICS]
+        figures = {name: _figure(name, value) for name, value in by_meaning(written).items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    if step is None:
+    if whole(figures.get("step")) is None:
         return None
-    numbers = {name: number(value) for name, value in said.items()}
-    others = {name: value for name, value in numbers.items() if value is not None and math.isfinite(value)}
-    return StepReport(step=step, **known, others=others, throughput_of=counted(figures))
+    figures[f"{counted(written)}_per_second"] = figures.pop("sequences_per_second", None)
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,40 +112,18 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _loss(value: object) -> float | None:
-    """A loss that is not finite is a word, since JSON has no number for it."""
-    return number(value) if value in NOT_FINITE else _number(value)
+def _figure(name: str, value: object) -> float | None:
+    """The number of a figure; None if it is not known. A loss that is not finite is a word (`NOT_FINITE`).
 
-
-def _epoch(value: object) -> float | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if abs(value) <= LARGEST_STEP else None
-    found = _number(value)
-    return int(found) if found is not None and found.is_integer() else found
-
-
-def _number(value: object) -> float | None:
-    if value is None or value in NOT_FINITE:
+    Raises:
+        TypeError: If a figure whose name has a meaning is of another type.
+    """
+    if name in StepFigures.__annotations__:
+        is_text = isinstance(value, str) and (name == "mfu_peak" or value in NOT_FINITE)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and name != "mfu_peak"
+        if not (value is None or is_text or is_number):
+            raise TypeError(f"{name} is {value!r}")
+    found = None if name == "mfu_peak" else number(value)
+    if found is None or (name == "epoch" and abs(found) > LARGEST_STEP):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{value!r} is no number")
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
-
-
-def _text(value: object) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise TypeError(f"{value!r} is no text")
-
-
-_READERS = {
-    each.name: {"epoch": _epoch, "loss": _loss, "mfu_peak": _text}.get(each.name, _number)
-    for each in fields(StepReport)
-    if each.name not in ("step", "others", "throughput_of")
-}
-
-_FIGURES = frozenset(_READERS) - _OF_STEPS
-"""Fields that a further figure of a metrics line may repeat."""
+    return found if math.isfinite(found) or (name == "loss" and isinstance(value, str)) else None

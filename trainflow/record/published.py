@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import chain, combinations, combinations_with_replacement, islice
 
 from trainflow.models.run_record import MetricsPublished
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 MAX_EXPLANATIONS = 20_000
 """Tries for one period before only its count is used; reached by minutes with hundreds of odd steps alone."""
@@ -36,13 +36,15 @@ class PeriodStatistics:
         return self.start + timedelta(seconds=self.period_seconds)
 
 
-def latest_of_each_step(lines: Iterable[StepMetrics]) -> list[StepMetrics]:
+def latest_of_each_step(lines: Iterable[Step]) -> list[Step]:
     """Steps in their order, each as its last line says: a restarted job repeats steps."""
-    latest = {line.step: line for line in lines}
+    latest: dict[int, Step] = {}
+    for line in lines:
+        latest[line.step] = line.after(latest.get(line.step))
     return [latest[step] for step in sorted(latest)]
 
 
-def compare(lines: Sequence[StepMetrics], statistics: Sequence[PeriodStatistics]) -> MetricsPublished:
+def compare(lines: Sequence[Step], statistics: Sequence[PeriodStatistics]) -> MetricsPublished:
     """Compare CloudWatch's statistics with the steps in rank 0's log.
 
     The workflow publishes each step once, when it first reads a line of it. So of a step that a restarted job repeats,
@@ -74,15 +76,15 @@ def compare(lines: Sequence[StepMetrics], statistics: Sequence[PeriodStatistics]
     )
 
 
-def _is_finite(line: StepMetrics) -> bool:
+def _is_finite(line: Step) -> bool:
     return line.loss is not None and math.isfinite(line.loss)
 
 
 def _by_period(
-    lines: Sequence[StepMetrics], statistics: Sequence[PeriodStatistics]
-) -> Iterator[tuple[PeriodStatistics, list[StepMetrics]]]:
+    lines: Sequence[Step], statistics: Sequence[PeriodStatistics]
+) -> Iterator[tuple[PeriodStatistics, list[Step]]]:
     """Each period with the lines that were logged in it; lines outside all periods were not published."""
-    logged: dict[datetime, list[StepMetrics]] = defaultdict(list)
+    logged: dict[datetime, list[Step]] = defaultdict(list)
     for line in lines:
         logged[line.logged_at].append(line)
     moments = sorted(logged)
@@ -91,7 +93,7 @@ def _by_period(
         yield period, [line for moment in inside for line in logged[moment]]
 
 
-def _explain(period: PeriodStatistics, logged: Sequence[StepMetrics], *, published: Mapping[int, int]) -> list[int]:
+def _explain(period: PeriodStatistics, logged: Sequence[Step], *, published: Mapping[int, int]) -> list[int]:
     """How many data each line probably has: the likeliest explanation of the period's count and sum.
 
     The likeliest is that each step that was not published before has one datum. After that: fewest errors first. Where
@@ -117,9 +119,7 @@ def _explain(period: PeriodStatistics, logged: Sequence[StepMetrics], *, publish
     return _counts(logged, expected[: period.sample_count], (), ())
 
 
-def _first_of_each_step(
-    logged: Sequence[StepMetrics], losses: Mapping[int, float], published: Mapping[int, int]
-) -> list[int]:
+def _first_of_each_step(logged: Sequence[Step], losses: Mapping[int, float], published: Mapping[int, int]) -> list[int]:
     """Places of the lines that the workflow publishes if it reads every line at once."""
     first: dict[int, int] = {}
     for index in losses:
@@ -129,7 +129,7 @@ def _first_of_each_step(
 
 
 def _one_each(
-    logged: Sequence[StepMetrics], losses: Mapping[int, float], expected: Sequence[int]
+    logged: Sequence[Step], losses: Mapping[int, float], expected: Sequence[int]
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
     """One datum for each step: its first line's up to a step, and the last line's behind it.
 
@@ -154,9 +154,7 @@ def _with_errors(
                 yield missing, added
 
 
-def _counts(
-    logged: Sequence[StepMetrics], expected: Sequence[int], missing: Sequence[int], added: Sequence[int]
-) -> list[int]:
+def _counts(logged: Sequence[Step], expected: Sequence[int], missing: Sequence[int], added: Sequence[int]) -> list[int]:
     counts = Counter(expected)
     counts.subtract(missing)
     counts.update(added)

@@ -10,9 +10,9 @@ from trainflow.models.run_record import Job, RunRecord, RunStatus
 from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RECORD_FIELDS, RunState, recorded_state
+from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output
@@ -56,7 +56,7 @@ def state_of_history(
     )
 
 
-def state_of_record(record: RunRecord, steps: Sequence[StepMetrics] | None = None) -> RunState:
+def state_of_record(record: RunRecord, steps: Sequence[Step] | None = None) -> RunState:
     """The state of a run as its record describes it.
 
     Args:

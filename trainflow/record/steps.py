@@ -15,11 +15,10 @@ from statistics import median
 from typing import Any
 
 from trainflow.models.run import MetricsCursor
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
-from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.protocol.step_report import StepReport
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.wording import data_of_speed
@@ -47,7 +46,7 @@ MAX_METRIC_COLUMNS = 20
 class KeptSteps:
     """Evenly spaced steps of a training, all of them if it has logged no more than `MAX_STEPS`."""
 
-    steps: tuple[StepMetrics, ...] = ()
+    steps: tuple[Step, ...] = ()
     """The steps in order: the first, those whose distance from it is a multiple of `every`, and the newest."""
     every: int = 1
     """Distance of two stored steps, a power of two."""
@@ -72,17 +71,10 @@ class KeptSteps:
         return dict(list(newest.items())[:MAX_METRIC_COLUMNS])
 
     def extended(
-        self,
-        steps: Sequence[StepMetrics],
-        progress: MetricsCursor,
-        reports: Sequence[tuple[datetime, StepReport]] = (),
-        checkpoints: Sequence[CheckpointReport] = (),
+        self, steps: Sequence[Step], progress: MetricsCursor, checkpoints: Sequence[CheckpointReport] = ()
     ) -> KeptSteps:
-        """Add more steps with their reports, and checkpoints; for a step that is stored already, the newer line
-        counts."""
+        """Add more steps, and checkpoints; for a step that is stored already, the newer line counts."""
         known, every = latest_of_each_step([*self.steps, *steps]), self.every
-        said = {report.step: report.as_step(logged_at).metrics for logged_at, report in reports}
-        known = [step.with_metrics(said.get(step.step, {})) for step in known]
         kept = _spaced(known, every)
         while len(kept) > MAX_STEPS:
             every *= 2
@@ -114,19 +106,19 @@ class KeptSteps:
         return json.dumps(document, allow_nan=False)
 
 
-def throughput_of(steps: Sequence[StepMetrics]) -> str:
+def throughput_of(steps: Sequence[Step]) -> str:
     """What the throughput of a training counts, as its newest step says."""
     return steps[-1].throughput_of if steps else SEQUENCES
 
 
-def median_throughput(steps: Sequence[StepMetrics]) -> float | None:
+def median_throughput(steps: Sequence[Step]) -> float | None:
     """Median throughput of steps, over all ranks; of more than `MAX_STEPS`, of as many that are evenly spaced."""
     spaced = steps[:: -(-len(steps) // MAX_STEPS) or 1]
     said = [step.throughput for step in spaced if step.throughput is not None]
     return round(median(said), 2) if said else None
 
 
-def median_speeds(steps: Sequence[StepMetrics]) -> dict[str, float]:
+def median_speeds(steps: Sequence[Step]) -> dict[str, float]:
     """Median of each speed by the data that it counts (`data_of_speed`): of the throughput and of further figures.
 
     Of more than `MAX_STEPS` steps, as many count that are evenly spaced; of two figures of the same data, the first.
@@ -150,7 +142,7 @@ def newest_checkpoints(reported: Iterable[CheckpointReport]) -> tuple[Checkpoint
 
 
 def kept_steps_of(
-    lines: Sequence[StepMetrics],
+    lines: Sequence[Step],
     checkpoints: Iterable[CheckpointReport] = (),
     *,
     lost_files: LostFiles | None = None,
@@ -168,10 +160,10 @@ def kept_steps_of(
         first_non_finite_step=next(iter(non_finite), None),
         lost_files=lost_files,
     )
-    return KeptSteps().extended(steps, progress, checkpoints=newest)
+    return KeptSteps().extended(steps, progress, newest)
 
 
-def non_finite_steps(steps: Sequence[StepMetrics]) -> list[int]:
+def non_finite_steps(steps: Sequence[Step]) -> list[int]:
     """Steps whose loss is NaN or infinite."""
     return [step.step for step in steps if step.loss is not None and not isfinite(step.loss)]
 
@@ -222,7 +214,7 @@ def _placement(row: Sequence[Any] | None) -> Placement | None:
     )
 
 
-def _spaced(steps: Sequence[StepMetrics], every: int) -> list[StepMetrics]:
+def _spaced(steps: Sequence[Step], every: int) -> list[Step]:
     return [step for step in steps if (step.step - steps[0].step) % every == 0 or step is steps[-1]]
 
 
@@ -236,20 +228,20 @@ def _written(value: Any) -> Any:
             return value
 
 
-def _step(row: dict[str, Any], counted: str) -> StepMetrics:
-    numbers = {name: _number(row[name]) for name in ("loss", "learning_rate", "throughput")}
-    logged_at = datetime.fromtimestamp(row["logged_at"], UTC)
+def _step(row: dict[str, Any], counted: str) -> Step:
     metrics = {
         name.removeprefix(METRIC): found
         for name, value in row.items()
         if name.startswith(METRIC) and (found := _number(value)) is not None
     }
     epoch = _number(row["epoch"])
-    return StepMetrics(
-        logged_at=logged_at,
+    return Step(
+        logged_at=datetime.fromtimestamp(row["logged_at"], UTC),
         epoch=int(epoch) if epoch is not None and epoch.is_integer() else epoch,
         step=_whole(row["step"]),
-        **numbers,
+        loss=_number(row["loss"]),
+        learning_rate=_number(row["learning_rate"]),
+        throughput=_number(row["throughput"]),
         metrics=metrics,
         throughput_of=counted,
     )

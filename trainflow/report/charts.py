@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainflow.models.run_record import Restart, SavedCheckpoint
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, number, significant
 from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
@@ -31,13 +31,13 @@ TITLES = {
     "step_ms_p95": ("Step time, 95th percentile", "ms"),
     "memory_mib": ("Memory of rank 0", "MiB"),
 }
-"""Titles and units of the figures of `StepReport`, whose meaning is fixed; a program's own ones have no known unit."""
+"""Titles and units of the further figures of a step whose meaning is fixed; a program's own ones have no known unit."""
 
 SMOOTHED = frozenset({"tokens_per_second", "grad_norm", "mfu_percent"})
 """Figures that vary from step to step."""
 
 MAX_OWN_CHARTS = 14
-"""Most curves of the program's further figures: those of `metric_names.REPORT_FIELDS`, and ten of its own."""
+"""Most curves of the program's further figures: those of `metric_names.STEP_FIGURES`, and ten of its own."""
 
 Format = Callable[[float], str]
 
@@ -83,7 +83,7 @@ class Chart:
 
 
 def charts(
-    steps: Sequence[StepMetrics], *, restarts: Sequence[Restart] = (), checkpoints: Sequence[SavedCheckpoint] = ()
+    steps: Sequence[Step], *, restarts: Sequence[Restart] = (), checkpoints: Sequence[SavedCheckpoint] = ()
 ) -> list[Chart]:
     """Loss, throughput, learning rate and the program's other figures; those of which there is nothing to draw are left
     out.

@@ -21,7 +21,7 @@ from trainflow.links import execution_link, object_link
 from trainflow.models.event_bound import HISTORY_QUOTA
 from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
 from trainflow.models.spec_section import NAME
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
 from trainflow.record.wording import count, duration, number, rate, significant, size, usd
@@ -149,7 +149,7 @@ class Comparison:
 
 def render_report(
     record: RunRecord,
-    steps: Sequence[StepMetrics],
+    steps: Sequence[Step],
     *,
     logs: Collection[str] = (),
     folder: str | None = None,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.trainer.forked_training import Forked, small_training
 from tests.unit.trainer.conftest import make_rows, write_shard
-from trainflow.protocol.metrics_line import parse_metrics_line
+from trainflow.observed.step import parse_metrics_line
 
 
 @pytest.fixture

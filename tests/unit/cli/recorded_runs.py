@@ -11,7 +11,7 @@ from typing import Any
 
 from trainflow.models.run_record import RunRecord
 from trainflow.observed.pod import Pod, read_pod
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.observed.step import Step, parse_metrics_line
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.published import PeriodStatistics, compare
@@ -35,7 +35,7 @@ class RecordedRun:
         return [read_pod(manifest) for manifest in self.manifests]
 
     @property
-    def lines(self) -> list[StepMetrics]:
+    def lines(self) -> list[Step]:
         return [step for line in self.log if (step := parse_metrics_line(line)) is not None]
 
     @property
@@ -68,7 +68,7 @@ def recorded(name: str) -> RecordedRun:
     )
 
 
-def statistics_of(data: Sequence[StepMetrics], *, period_seconds: int = 1) -> list[PeriodStatistics]:
+def statistics_of(data: Sequence[Step], *, period_seconds: int = 1) -> list[PeriodStatistics]:
     """What CloudWatch makes of these data in periods of this length."""
     periods: dict[int, list[float]] = {}
     for datum in data:

@@ -27,7 +27,7 @@ from trainflow.cli.main import app
 from trainflow.client.files import write_record, write_steps
 from trainflow.configuration.deployment import load_configuration
 from trainflow.models.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 DOCUMENTED = (DOCUMENTS / "commands.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
 
@@ -79,7 +79,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         record = run.record()
         folder = tmp_path / "out" / name
         write_record(record, folder / "run.json")
-        step = StepMetrics(
+        step = Step(
             logged_at=record.started_at,
             epoch=0,
             step=1,

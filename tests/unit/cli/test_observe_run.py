@@ -18,14 +18,14 @@ from test_observe_executions import FakeStepFunctions
 
 from trainflow.client.observe.observer import RunObserver
 from trainflow.models.run_record import RunError, RunStatus
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport
 
 
 class FakeCloudWatch:
     """Holds these data."""
 
-    def __init__(self, data: list[StepMetrics]) -> None:
+    def __init__(self, data: list[Step]) -> None:
         self.data = data
         self.refusal: ClientError | None = None
 
@@ -273,7 +273,7 @@ def test_other_programs_are_followed_by_the_times_of_their_log(observed: Observe
     stream.lines.put(event("ADDED", running_pod("train-0", stage="training", index=0)))
     eventually(lambda: len(observed.observer.snapshot().steps) == 2)
     first = datetime(2026, 11, 21, 9, 31, 0, 333333, tzinfo=UTC)
-    assert observed.observer.snapshot().steps[0] == StepMetrics(first, None, 5, 2.5, None, None, {"accuracy": 0.5})
+    assert observed.observer.snapshot().steps[0] == Step(first, None, 5, 2.5, None, None, {"accuracy": 0.5})
 
 
 def test_a_log_without_a_step_is_a_warning_in_the_live_view(observed: Observed) -> None:

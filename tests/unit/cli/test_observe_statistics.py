@@ -10,7 +10,7 @@ from mypy_boto3_cloudwatch.client import CloudWatchClient
 from recorded_runs import recorded
 
 from trainflow.client.observe.statistics import finest_period, read_statistics
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.published import compare
 
 RUN_ID = "demo-3f2a9c1b4d5e"
@@ -25,9 +25,7 @@ def cloudwatch(monkeypatch: pytest.MonkeyPatch) -> Iterator[CloudWatchClient]:
         yield boto3.client("cloudwatch", region_name="us-east-1")
 
 
-def publish(
-    cloudwatch: CloudWatchClient, steps: list[StepMetrics], *, run_id: str = RUN_ID, deployment: str = "twin"
-) -> None:
+def publish(cloudwatch: CloudWatchClient, steps: list[Step], *, run_id: str = RUN_ID, deployment: str = "twin") -> None:
     for start in range(0, len(steps), 100):
         cloudwatch.put_metric_data(
             Namespace="Trainflow",
@@ -85,7 +83,7 @@ def test_a_lost_and_a_repeated_datum_are_found_through_cloudwatch(cloudwatch: Cl
 def test_a_longer_run_is_read_in_several_calls(cloudwatch: CloudWatchClient) -> None:
     first = recorded("succeeded").lines[0]
     lines = [
-        StepMetrics(first.logged_at + timedelta(seconds=10 * step), 0, step, 5.0 - step / 500, 1e-4, 100.0)
+        Step(first.logged_at + timedelta(seconds=10 * step), 0, step, 5.0 - step / 500, 1e-4, 100.0)
         for step in range(1, 601)
     ]
     publish(cloudwatch, lines)

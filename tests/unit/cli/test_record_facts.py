@@ -12,8 +12,8 @@ from recorded_runs import recorded
 
 from trainflow.models.prices import price_of
 from trainflow.models.run_record import Inputs, NodePrice, Restart, RunRecord, RunStatus, SavedCheckpoint, StateCost
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.steps import KeptSteps, kept_steps_of
@@ -217,7 +217,7 @@ def test_the_steps_of_a_training_are_counted_by_its_program_or_else_the_last_tha
 ) -> None:
     answers = (("TearDown", 1, torn_down), ("PublishArtifacts", 1, {"trained_steps": published_steps}))
     history = history_of(("SubmitTraining", 0, {}), *answers)
-    every_fifth = [StepMetrics(START, None, step, 2.0, None, None) for step in (30, 35)]
+    every_fifth = [Step(START, None, step, 2.0, None, None) for step in (30, 35)]
     training = record_of(history, kept=kept_steps_of(every_fifth)).training
     assert training is not None
     assert training.steps == steps
@@ -251,7 +251,7 @@ def test_of_a_program_that_reports_none_the_published_checkpoint_is_known() -> N
 
 def test_steps_without_a_finite_loss_are_counted() -> None:
     losses = [2.0, 1.9, float("nan"), float("inf")]
-    lines = [StepMetrics(START, None, step, loss, None, None) for step, loss in enumerate(losses, start=1)]
+    lines = [Step(START, None, step, loss, None, None) for step, loss in enumerate(losses, start=1)]
     record = record_of(history_of(("SubmitTraining", 1, {})), kept=kept_steps_of(lines))
     assert record.training is not None
     assert (record.training.non_finite_steps, record.training.first_non_finite_step) == (2, 3)

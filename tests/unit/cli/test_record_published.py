@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from recorded_runs import recorded, statistics_of
 
 from trainflow.models.run_record import MetricsPublished
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.published import PeriodStatistics, compare, latest_of_each_step
 
 START = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 
 
-def line(step: int, *, second: int = 0, loss: float | None = None) -> StepMetrics:
-    return StepMetrics(
+def line(step: int, *, second: int = 0, loss: float | None = None) -> Step:
+    return Step(
         logged_at=START + timedelta(seconds=second),
         epoch=0,
         step=step,
@@ -28,7 +28,7 @@ def line(step: int, *, second: int = 0, loss: float | None = None) -> StepMetric
     )
 
 
-def per_minute(data: Sequence[StepMetrics]) -> list[PeriodStatistics]:
+def per_minute(data: Sequence[Step]) -> list[PeriodStatistics]:
     minutes: dict[datetime, list[float]] = {}
     for datum in data:
         minutes.setdefault(datum.logged_at.replace(second=0), []).append(datum.loss)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.cli.recorded_runs import recorded
 from trainflow.models.run import MetricsCursor
+from trainflow.observed.step import Step, parse_report_line, step_from_figures
 from trainflow.page.curves import RunCurves, Window
-from trainflow.protocol.metrics_line import StepMetrics, step_metrics
-from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
+from trainflow.protocol.step_report import report_line
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
 from trainflow.record.wording import speed_of
 from trainflow.report import render_report
@@ -21,9 +21,9 @@ from trainflow.report import render_report
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def steps(*numbers: int, throughput: float = 100.0) -> list[StepMetrics]:
+def steps(*numbers: int, throughput: float = 100.0) -> list[Step]:
     return [
-        StepMetrics(START + timedelta(seconds=number), 0, number, 10 - number / 1e6, 4e-4, throughput + number % 7)
+        Step(START + timedelta(seconds=number), 0, number, 10 - number / 1e6, 4e-4, throughput + number % 7)
         for number in numbers
     ]
 
@@ -67,16 +67,18 @@ def test_a_step_that_is_trained_again_counts_as_it_was_last() -> None:
 
 
 def test_the_file_restores_the_kept_steps() -> None:
-    diverged = StepMetrics(START, 0, 4, math.inf, 0.0, 100.0)
+    diverged = Step(START, 0, 4, math.inf, 0.0, 100.0)
     kept = kept_steps_of([*steps(1, 2, 3), diverged])
     assert kept_steps_from_json(kept.to_json()) == kept
     assert '"inf"' in kept.to_json(), "JSON has no such number"
 
 
 def test_further_figures_and_reports_are_kept_and_read_again() -> None:
-    bare = StepMetrics(START, None, 1, None, None, None, {"reward": 0.5})
-    report = StepReport(step=2, mfu_percent=30.0, others={"mlm_loss": 2.5})
-    kept = KeptSteps().extended([bare, *steps(2)], MetricsCursor(), [(START, report)])
+    bare = Step(START, None, 1, None, None, None, {"reward": 0.5})
+    (line,) = steps(2)
+    report = line.with_metrics({"mfu_percent": 30.0, "mlm_loss": 2.5})
+    kept = KeptSteps().extended([bare, line], MetricsCursor()).extended([report.addition(())], MetricsCursor())
+    assert kept.steps == (bare, report), "figures that came a poll later than the line"
     assert [dict(step.metrics) for step in kept.steps] == [{"reward": 0.5}, {"mfu_percent": 30.0, "mlm_loss": 2.5}]
     assert kept_steps_from_json(kept.to_json()) == kept
     assert kept.last_metrics == {"reward": 0.5, "mfu_percent": 30.0, "mlm_loss": 2.5}
@@ -102,7 +104,7 @@ def test_the_record_says_that_nothing_was_found() -> None:
     [("samples/s", "samples"), ("train/samples_per_second", "samples"), ("sequences_per_second", "sequences")],
 )
 def test_the_speed_has_the_unit_of_the_program(name: str, unit: str) -> None:
-    logged = [step_metrics({"step": number, "loss": 2.0, name: 120.5}, logged_at=START) for number in (1, 2)]
+    logged = [step_from_figures({"step": number, "loss": 2.0, name: 120.5}, logged_at=START) for number in (1, 2)]
     kept = kept_steps_from_json(kept_steps_of([step for step in logged if step is not None]).to_json())
     record = recorded("succeeded").record(kept=kept)
     page = render_report(record, kept.steps)
@@ -116,9 +118,9 @@ def test_the_speed_has_the_unit_of_the_program(name: str, unit: str) -> None:
     throughput = curves.metric("throughput", Window())
     assert throughput is not None
     assert throughput["unit"] == f"{unit}/s"
-    report = parse_report_line(report_line(StepReport(step=1, sequences_per_second=3.0, throughput_of=unit)))
+    report = parse_report_line(report_line({"step": 1, f"{unit}_per_second": 3.0}), START)
     assert report is not None
-    assert (report.sequences_per_second, report.as_step(START).throughput_of) == (3.0, unit)
+    assert (report.throughput, report.throughput_of) == (3.0, unit)
 
 
 def test_a_record_has_the_median_of_every_speed() -> None:
@@ -130,7 +132,7 @@ def test_a_record_has_the_median_of_every_speed() -> None:
         "steps_per_second": 2,
     }
     logged = [
-        step_metrics({"step": number, "loss": 2.0, "tokens_per_second": speed, **others}, logged_at=START)
+        step_from_figures({"step": number, "loss": 2.0, "tokens_per_second": speed, **others}, logged_at=START)
         for number, speed in ((1, 20.0), (2, 100.0), (3, 110.0))
     ]
     record = recorded("succeeded").record(kept=kept_steps_of([step for step in logged if step is not None]))

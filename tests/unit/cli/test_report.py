@@ -29,7 +29,7 @@ from trainflow.models.run_record import (
     SavedCheckpoint,
     StateCost,
 )
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.steps import kept_steps_of
 from trainflow.report import render_report
@@ -74,7 +74,7 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def page_of(record: RunRecord, steps: Sequence[StepMetrics] = (), **options: Any) -> Page:
+def page_of(record: RunRecord, steps: Sequence[Step] = (), **options: Any) -> Page:
     return Page(render_report(record, steps, **options))
 
 

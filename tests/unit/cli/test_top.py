@@ -11,14 +11,14 @@ from trainflow.client.place import PlaceRefused, RunReader, RunSummary
 from trainflow.models.run_cost import Cost
 from trainflow.models.run_status import RunStatus
 from trainflow.observed.run_state import RunState
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 
 
-def step(number: int, *, loss: float = 2.0, seconds_ago: float = 0.0) -> StepMetrics:
+def step(number: int, *, loss: float = 2.0, seconds_ago: float = 0.0) -> Step:
     at = NOW - timedelta(seconds=seconds_ago)
-    return StepMetrics(logged_at=at, epoch=0, step=number, loss=loss, learning_rate=None, throughput=6450.0)
+    return Step(logged_at=at, epoch=0, step=number, loss=loss, learning_rate=None, throughput=6450.0)
 
 
 class Reader:

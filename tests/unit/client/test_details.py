@@ -20,15 +20,15 @@ from trainflow.models import run_record
 from trainflow.models.run_record import Cost, RunError, RunRecord, RunStatus, Training
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState, recorded_state
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
-def step(number: int, **figures: Any) -> StepMetrics:
+def step(number: int, **figures: Any) -> Step:
     unknown = {"epoch": None, "loss": None, "learning_rate": None, "throughput": None}
-    return StepMetrics(**{"logged_at": NOW, "step": number, **unknown, **figures})
+    return Step(**{"logged_at": NOW, "step": number, **unknown, **figures})
 
 
 def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:

@@ -25,7 +25,7 @@ from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, r
 from trainflow.models.run_record import Job, MetricsPublished, RunRecord, RunStatus, Training
 from trainflow.models.run_record import Pod as PodEntry
 from trainflow.observed.pod import Pod
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
@@ -247,7 +247,7 @@ def test_a_damaged_record_is_left_out_of_the_list(local: LocalRuns, tmp_path: Pa
 
 def test_an_ended_run_has_every_step_that_its_program_has_logged(local: LocalRuns, tmp_path: Path) -> None:
     leave_run(tmp_path / "out", "a-1")
-    steps = [StepMetrics(BEGAN, 0, step, 9.0 / step, None, None) for step in range(1, 3001)]
+    steps = [Step(BEGAN, 0, step, 9.0 / step, None, None) for step in range(1, 3001)]
     write_steps(steps, tmp_path / "out" / "a-1" / "steps.json")
     assert local.steps("a-1") == steps
 
@@ -256,7 +256,7 @@ def test_the_steps_and_files_of_an_ended_run_are_where_the_twin_leaves_them(loca
     leave_run(tmp_path / "out", "a-1")
     kept = tmp_path / "home" / "s3" / "trainflow-artifacts" / "runs" / "a-1"
     (kept / "model").mkdir(parents=True)
-    steps = [StepMetrics(BEGAN, 0, step, 9.0 - step, None, None, {"accuracy": 0.5}) for step in (1, 2)]
+    steps = [Step(BEGAN, 0, step, 9.0 - step, None, None, {"accuracy": 0.5}) for step in (1, 2)]
     write_steps(steps, tmp_path / "out" / "a-1" / "steps.json")
     (kept / "model" / "weights").write_bytes(b"12345")
     os.utime(kept / "model" / "weights", (BEGAN.timestamp(), BEGAN.timestamp()))

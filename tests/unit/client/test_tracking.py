@@ -15,7 +15,7 @@ from trainflow.client.tracking import TrackerMissing, exported_run
 from trainflow.client.tracking.exported_run import ExportedRun, Point
 from trainflow.client.tracking.trackers import package
 from trainflow.models.run_record import Cost, Inputs, Restart, RunError, RunRecord, RunStatus, Training
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 BEGIN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 SPEC = {
@@ -40,8 +40,8 @@ def test_a_run_is_told_in_the_terms_of_trackers() -> None:
         training=Training(steps=2),
     )
     steps = [
-        StepMetrics(BEGIN, 0, 1, math.nan, None, 12.0, metrics={"acc@1": 0.5}),
-        StepMetrics(BEGIN, None, 2, None, None, None),
+        Step(BEGIN, 0, 1, math.nan, None, 12.0, metrics={"acc@1": 0.5}),
+        Step(BEGIN, None, 2, None, None, None),
     ]
     files = {"run.json": Path("run.json")}
     found = exported_run(record, steps, files)

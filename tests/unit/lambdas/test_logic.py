@@ -44,7 +44,7 @@ from trainflow.models.run import JobPhase, MetricsCursor, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.observed.node import Node, read_node
 from trainflow.observed.pod import Pod
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
+from trainflow.observed.step import Step, parse_metrics_line
 from trainflow.record.failure import caught_error
 
 DatasetInvalid = named_errors()["DatasetInvalid"]
@@ -366,7 +366,7 @@ def test_the_tutorials_metrics_line_is_understood() -> None:
     )
     step = parse_metrics_line(text)
     assert step is not None
-    assert step == StepMetrics(step.logged_at, 0, 14, 10.7011, 2.80e-06, 6449.36)
+    assert step == Step(step.logged_at, 0, 14, 10.7011, 2.80e-06, 6449.36)
     assert step.logged_at.isoformat() == "2022-12-21T00:51:01+00:00"
     assert parse_metrics_line(text.removeprefix("[0]:")) == step
 

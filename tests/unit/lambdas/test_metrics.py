@@ -26,8 +26,7 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.metric_datum import Datum
 from trainflow.models.metric_names import ClusterMetric, RunMetric
 from trainflow.models.run import MetricsCursor
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
-from trainflow.protocol.step_report import StepReport, parse_report_line
+from trainflow.observed.step import Step, parse_metrics_line, parse_report_line
 
 NOW = STARTED_AT + timedelta(hours=1)
 
@@ -44,27 +43,31 @@ def report(step: int, **fields: Any) -> str:
     return "[0]:" + json.dumps({"trainflow_metrics": known})
 
 
-def step_of(number: int, *, loss: float = 9.5, throughput: float = 200.0) -> StepMetrics:
-    return StepMetrics(STARTED_AT, 0, number, loss, 1e-4, throughput)
+def step_of(number: int, *, loss: float = 9.5, throughput: float = 200.0) -> Step:
+    return Step(STARTED_AT, 0, number, loss, 1e-4, throughput)
+
+
+def bare_step(number: int, **metrics: float) -> Step:
+    return Step(NOW, None, number, None, None, None, metrics)
 
 
 def test_a_report_is_understood_with_and_without_what_it_may_lack() -> None:
-    assert parse_report_line(report(14)) == StepReport(step=14, tokens_per_second=25600.0, mfu_percent=31.5)
-    assert parse_report_line('{"trainflow_metrics": {"step": 3}}') == StepReport(step=3)
-    assert parse_report_line(report(14, optimizer="lamb", mfu_percent=None)) == StepReport(
-        step=14, tokens_per_second=25600.0
-    )
+    known = {"tokens_per_second": 25600.0, "mfu_percent": 31.5}
+    assert parse_report_line(report(14), NOW) == bare_step(14, **known)
+    assert parse_report_line('{"trainflow_metrics": {"step": 3}}', NOW) == bare_step(3)
+    found = parse_report_line(report(14, optimizer="lamb", mfu_percent=None), NOW)
+    assert found == bare_step(14, tokens_per_second=25600.0)
 
 
 @settings(deadline=None)
 @given(st.text() | st.text().map(lambda text: f'{{"trainflow_metrics": {text}}}'))
 def test_any_other_line_is_no_report(text: str) -> None:
-    assert parse_report_line(text) is None
+    assert parse_report_line(text, NOW) is None
 
 
 @pytest.mark.parametrize("known", ["{}", "[]", '{"step": "x"}', '{"step": 1, "mfu_percent": "much"}', "{" * 5000])
 def test_a_report_that_is_none_is_passed_over(known: str) -> None:
-    assert parse_report_line(f'{{"trainflow_metrics": {known}}}') is None
+    assert parse_report_line(f'{{"trainflow_metrics": {known}}}', NOW) is None
 
 
 def test_neither_line_counts_as_a_programs_last_line() -> None:
@@ -92,8 +95,8 @@ def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
         since = cursor.log.since if cursor.log else STARTED_AT
         unread = UnreadLines([each for each in log[:end] if each.logged_at >= since], cursor.log, pod="pod")
         batch = next_batch(unread, cursor)
-        published += [step.step for step in batch.steps]
-        reported += [each.step for _, each in batch.reports]
+        published += [step.step for step in batch.steps if not step.is_addition]
+        reported += [step.step for step in batch.steps if "mfu_percent" in step.metrics]
         cursor = advanced(cursor, batch, log=unread.position, now=NOW)
         cursor = MetricsCursor.model_validate_json(json.dumps(cursor.model_dump(mode="json"), allow_nan=False))
     assert published == list(range(1, steps + 1))
@@ -103,7 +106,8 @@ def test_no_step_and_no_report_is_lost_or_doubled_wherever_the_polls_fall(
 
 def test_a_cursor_of_an_older_version_is_continued() -> None:
     older = {"since": None, "first_step": 1, "last_step": 9, "datapoints": 9, "first_loss": 9.0, "last_loss": 8.0}
-    assert MetricsCursor.model_validate({**older, "progressed_at": None}).last_report is None
+    found = MetricsCursor.model_validate({**older, "progressed_at": None, "last_report": 9})
+    assert (found.last_step, found.figures_before_report) == (9, None)
 
 
 def test_a_diverged_loss_travels_through_the_state_machine_as_no_number() -> None:
@@ -120,7 +124,7 @@ def test_a_step_without_a_loss_changes_neither_the_first_nor_the_last_one() -> N
     assert (cursor.first_loss, cursor.last_loss, cursor.first_step, cursor.last_step) == (9.0, 8.0, 0, 3)
 
 
-def progress(steps: Sequence[StepMetrics], cursor: MetricsCursor, *, floor: float | None = None) -> dict[str, float]:
+def progress(steps: Sequence[Step], cursor: MetricsCursor, *, floor: float | None = None) -> dict[str, float]:
     data = metric_data.of_progress(CLUSTER, steps, cursor, min_throughput=floor, now=NOW)
     return {datum.metric: datum.value for datum in data}
 
@@ -145,15 +149,15 @@ def test_throughput_is_published_relative_to_the_lower_limit_of_the_spec() -> No
 
 
 def test_fields_that_a_program_does_not_know_are_not_published() -> None:
-    reports = [(NOW, StepReport(step=1, tokens_per_second=8.0)), (NOW, StepReport(step=2))]
-    assert [(datum.metric, datum.value) for datum in metric_data.of_reports("bert", reports)] == [
+    steps = [bare_step(1, tokens_per_second=8.0), bare_step(2)]
+    assert [(datum.metric, datum.value) for datum in metric_data.of_steps("bert", steps)] == [
         (RunMetric.TOKENS_PER_SECOND, 8.0)
     ]
 
 
 def test_a_programs_own_figures_have_a_point_for_every_second() -> None:
-    reports = [(NOW, StepReport(step=1, tokens_per_second=8.0, others={"accuracy": 0.5}))]
-    data = list(metric_data.of_reports("bert", reports, names=("accuracy",)))
+    steps = [bare_step(1, tokens_per_second=8.0, accuracy=0.5)]
+    data = list(metric_data.of_steps("bert", steps, names=("accuracy",)))
     assert {datum.metric: datum.every_second for datum in data} == {RunMetric.TOKENS_PER_SECOND: True, "accuracy": True}
 
 
@@ -171,12 +175,14 @@ def test_a_run_knows_when_its_first_step_was_found_whatever_follows() -> None:
 
 
 def test_a_cursor_is_behind_if_steps_or_reports_of_steps_have_been_published_since() -> None:
-    published = MetricsCursor(last_step=5, last_report=4)
+    published = MetricsCursor(last_step=5)
     assert not is_behind(published, published)
-    assert is_behind(MetricsCursor(last_step=4, last_report=4), published)
-    assert is_behind(MetricsCursor(last_step=5, last_report=3), published)
-    assert is_behind(MetricsCursor(last_step=5), published)
-    assert not is_behind(MetricsCursor(last_step=5, last_report=5), published)
+    assert is_behind(MetricsCursor(last_step=4), published)
+    without_report = MetricsCursor(last_step=5, figures_before_report=("grad_norm",))
+    assert is_behind(MetricsCursor(last_step=4), without_report)
+    assert is_behind(without_report, published)
+    assert not is_behind(published, without_report)
+    assert not is_behind(MetricsCursor(last_step=6, figures_before_report=()), published)
     assert is_behind(MetricsCursor(), MetricsCursor(last_step=0))
 
 
@@ -224,7 +230,7 @@ def test_one_poll_publishes_everything_in_one_call(aws: Aws, cluster: FakeKubern
         patch.setattr(metrics, "publish", lambda data, deployment: sent.extend(data) or 0)
         answer = publish_metrics.lambda_handler(event, CONTEXT)
     json.dumps(answer, allow_nan=False)
-    assert (answer["cursor"]["last_step"], answer["cursor"]["last_report"]) == (3, 1)
+    assert (answer["cursor"]["last_step"], answer["cursor"]["figures_before_report"]) == (3, [])
     by_cluster = {
         datum.metric: datum.value for datum in sent if (datum.dimension, datum.of) == ("ClusterName", CLUSTER)
     }

@@ -20,17 +20,19 @@ from lambdas.handlers import publish_metrics, recording
 from lambdas.handlers.publish_metrics import LINES_BETWEEN_DEADLINE_CHECKS
 from lambdas.handlers.recording import MAX_STEPS_BYTES
 from lambdas.logic import metric_data
-from lambdas.logic.step_metrics import MAX_LINES_PER_BATCH, next_batch
+from lambdas.logic.step_metrics import MAX_FIGURES_PER_BATCH, next_batch
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
 from trainflow.models.log_line import LogLine
-from trainflow.models.metric_names import REPORT_FIELDS, STEP_FIELDS, PublishedField
+from trainflow.models.metric_names import STEP_FIGURES, PublishedFigure
 from trainflow.models.run import MetricsCursor
+from trainflow.observed.step import OWN_FIGURES
 from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
 from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line
-from trainflow.protocol.step_report import StepReport, report_line
+from trainflow.protocol.metric_aliases import MAX_METRICS
+from trainflow.protocol.step_report import report_line
 from trainflow.record.placement import Placement
 from trainflow.record.steps import KeptSteps
 
@@ -120,19 +122,20 @@ def test_a_log_that_was_rotated_between_two_polls_is_counted(cluster: FakeKubern
 def test_what_was_published_before_a_fault_is_not_published_again(
     cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    num_steps = 2 * MAX_LINES_PER_BATCH + 10
+    num_steps = MAX_FIGURES_PER_BATCH
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     publish = metrics.publish
 
     def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> int:
-        if published and len(published) == MAX_LINES_PER_BATCH:
+        if published:
             raise ServiceUnavailable("throttled")
         return publish(data, deployment=deployment)
 
     with monkeypatch.context() as patch:
         patch.setattr(metrics, "publish", refuses_the_second)
         answer = poll()
-    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, MAX_LINES_PER_BATCH)
+    assert (answer["caught_up"], answer["cursor"]["last_step"]) == (False, len(published))
+    assert MAX_FIGURES_PER_BATCH / 3 <= len(published) < num_steps, "a batch was published"
     poll(answer["cursor"])
     assert published == list(range(1, num_steps + 1))
 
@@ -302,15 +305,15 @@ def logged(value_of: dict[str, float]) -> str:
         f"LOG {NOW:%a %b %d %H:%M:%S %Y} - (0, 1) step_loss : {value_of['loss']} "
         f"learning_rate : {value_of['learning_rate']} throughput : {value_of['throughput']}"
     )
-    known = {"step": 1, **{row.field: value_of[row.field] for row in REPORT_FIELDS}}
+    known = {"step": 1, **{name: value for name, value in value_of.items() if name not in OWN_FIGURES}}
     return stamped(line) + stamped(json.dumps({"trainflow_metrics": known}))
 
 
-VALUES = {row.field: float(number) for number, row in enumerate((*STEP_FIELDS, *REPORT_FIELDS), start=1)}
+VALUES = {row.name: float(number) for number, row in enumerate(STEP_FIGURES, start=1)}
 
 
-@pytest.mark.parametrize("row", [*STEP_FIELDS, *REPORT_FIELDS], ids=lambda row: row.metric.value)
-def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKubernetesApi, row: PublishedField) -> None:
+@pytest.mark.parametrize("row", STEP_FIGURES, ids=lambda row: row.metric.value)
+def test_every_row_of_the_table_reaches_cloudwatch(aws: Aws, cluster: FakeKubernetesApi, row: PublishedFigure) -> None:
     cluster.logs["pod"] = logged(VALUES)
     poll()
     found = aws.client("cloudwatch").get_metric_statistics(
@@ -323,13 +326,23 @@ def test_every_row_of_the_tables_reaches_cloudwatch(aws: Aws, cluster: FakeKuber
         Statistics=["Average", "SampleCount"],
     )["Datapoints"]
     assert [(point["Average"], point["SampleCount"], point["Unit"]) for point in found] == [
-        (VALUES[row.field], 1, row.unit)
+        (VALUES[row.name], 1, row.unit)
     ]
 
 
-def test_the_largest_batch_fits_one_call_whatever_the_tables_hold() -> None:
-    data = MAX_LINES_PER_BATCH * max(len(STEP_FIELDS), len(REPORT_FIELDS)) + OF_CLUSTER
-    assert data <= metrics.MAX_DATA_PER_CALL
+def test_the_largest_batch_fits_one_call_whatever_the_lines_hold() -> None:
+    """Each step has as many figures in its line, and as many others in its report, as are read of a line."""
+    lines, names = list[LogLine](), list[str]()
+    for step in range(100):
+        names = [f"m{number}" for number in range(2 * MAX_METRICS)]
+        further = " ".join(f"{name} : 0.5" for name in names[: MAX_METRICS - 4])
+        lines.append(LogLine(NOW, f"{metrics_line(step)} {further}"))
+        lines.append(LogLine(NOW, report_line({"step": step, **dict.fromkeys(names[MAX_METRICS:-1], 0.5)})))
+    for num_lines in (len(lines), *range(10, 30)):
+        batch = next_batch(lines[:num_lines], MetricsCursor())
+        data = len([*metric_data.of_steps(RUN.run_id, batch.steps, names)]) + OF_CLUSTER
+        assert data <= metrics.MAX_DATA_PER_CALL
+        assert batch.is_full or len(batch.steps) == (num_lines + 1) // 2
 
 
 @pytest.mark.parametrize("has_metrics_lines", [True, False], ids=["beside metrics lines", "alone"])
@@ -338,11 +351,10 @@ def test_a_batch_of_reports_with_many_figures_fits_one_call(has_metrics_lines: b
     lines = []
     for step in range(100):
         lines += [LogLine(NOW, metrics_line(step))] if has_metrics_lines else []
-        lines.append(LogLine(NOW, report_line(StepReport(step=step, loss=1.0, mfu_percent=30.0, others=figures))))
+        lines.append(LogLine(NOW, report_line({"step": step, "loss": 1.0, "mfu_percent": 30.0, **figures})))
     batch = next_batch(lines, MetricsCursor())
-    of_steps = metric_data.of_steps(RUN.run_id, batch.steps, figures)
-    of_reports = metric_data.of_reports(RUN.run_id, batch.reports, figures)
-    assert 500 < len([*of_steps, *of_reports]) + OF_CLUSTER <= metrics.MAX_DATA_PER_CALL
+    of_steps = list(metric_data.of_steps(RUN.run_id, batch.steps, figures))
+    assert 500 < len(of_steps) + OF_CLUSTER <= metrics.MAX_DATA_PER_CALL
 
 
 class Endless:

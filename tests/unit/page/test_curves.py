@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from trainflow.observed.step import Step
 from trainflow.page.curves import RunCurves, Window, title_of, titles_of_all
-from trainflow.protocol.metrics_line import StepMetrics
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def steps(*losses: float | None, **metrics: float) -> tuple[StepMetrics, ...]:
+def steps(*losses: float | None, **metrics: float) -> tuple[Step, ...]:
     return tuple(
-        StepMetrics(BEGIN + timedelta(seconds=number), 0, number, loss, None, None, metrics)
+        Step(BEGIN + timedelta(seconds=number), 0, number, loss, None, None, metrics)
         for number, loss in enumerate(losses, 1)
     )
 
@@ -28,7 +28,7 @@ def test_new_steps_are_added_and_counted_as_a_new_version() -> None:
     curves.update(known)
     assert curves.version == 1
 
-    curves.update((*known, StepMetrics(BEGIN, 0, 3, 1.0, None, None)))
+    curves.update((*known, Step(BEGIN, 0, 3, 1.0, None, None)))
 
     [loss] = curves.payload(Window())["metrics"]
     assert (curves.version, loss["x"], loss["mean"]) == (2, [1, 2, 3], [3, 2, 1])
@@ -87,7 +87,7 @@ def test_figures_have_the_titles_of_the_report() -> None:
 def test_runs_whose_programs_count_differently_have_both_units_in_one_title() -> None:
     counted = [RunCurves(), RunCurves(), RunCurves()]
     for curves, unit in zip(counted, ("sequences", "samples", "samples"), strict=True):
-        curves.update((StepMetrics(BEGIN, 0, 1, 2.0, None, 64.0, throughput_of=unit),))
+        curves.update((Step(BEGIN, 0, 1, 2.0, None, 64.0, throughput_of=unit),))
 
     assert titles_of_all(counted) == {
         "loss": "Loss",

@@ -11,12 +11,12 @@ from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
+from trainflow.observed.step import Step
 from trainflow.page.cost import forecast
 from trainflow.page.logs import Found, Tail, found_in, read_tail, search
 from trainflow.page.marks import Mark, marks
 from trainflow.page.view import ScalingRow, field_rows, no_steps, period, pod_rows, scaling_rows
 from trainflow.protocol.checkpoint_line import CheckpointReport
-from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.run_states import state_of_record
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -27,7 +27,7 @@ def after(minutes: float) -> datetime:
     return BEGIN + timedelta(minutes=minutes)
 
 
-def snapshot(*, steps: tuple[StepMetrics, ...] = (), **values: object) -> RunState:
+def snapshot(*, steps: tuple[Step, ...] = (), **values: object) -> RunState:
     arguments = {
         "run_id": "bert-1",
         "status": RunStatus.RUNNING,
@@ -57,7 +57,7 @@ def test_the_cost_so_far_is_the_records_and_the_hourly_price_that_of_all_nodes()
 
 
 def test_the_forecast_adds_the_time_that_the_training_still_takes() -> None:
-    steps = tuple(StepMetrics(after(30 + number / 60), 0, number, 1.0, None, None) for number in range(1, 61))
+    steps = tuple(Step(after(30 + number / 60), 0, number, 1.0, None, None) for number in range(1, 61))
 
     known = forecast(snapshot(steps=steps, total_steps=3660, cost=HELD))
 
@@ -93,9 +93,7 @@ def restart(*, minutes: float, last_step: int | None, stage: str = "training") -
 
 
 def test_a_restart_is_marked_at_the_last_step_before_it() -> None:
-    steps = tuple(
-        StepMetrics(after(minute), 0, number, 1.0, None, None) for number, minute in ((1, 1), (2, 2), (3, 11))
-    )
+    steps = tuple(Step(after(minute), 0, number, 1.0, None, None) for number, minute in ((1, 1), (2, 2), (3, 11)))
     restarts = (restart(minutes=10, last_step=None), restart(minutes=20, last_step=7))
 
     assert marks(snapshot(steps=steps, restarts=restarts)) == (
@@ -143,7 +141,7 @@ def test_only_the_fields_that_differ_are_listed() -> None:
 
 def test_runs_on_more_and_more_nodes_are_a_scaling_study() -> None:
     def run(num_nodes: int, throughput: float) -> RunState:
-        steps = (StepMetrics(BEGIN, 0, 1, 1.0, None, throughput, throughput_of="samples"),)
+        steps = (Step(BEGIN, 0, 1, 1.0, None, throughput, throughput_of="samples"),)
         spec = {"name": f"bert-{num_nodes}", "compute": {"num_nodes": num_nodes}}
         return snapshot(run_id=f"bert-{num_nodes}", spec=spec, steps=steps)
 

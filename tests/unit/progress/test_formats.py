@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from trainflow.models.log_line import LogLine
 from trainflow.models.progress import Format
+from trainflow.observed.step import Step
 from trainflow.progress import formats
 from trainflow.progress.reader import AUTOMATIC, ProgressReader
-from trainflow.protocol.metrics_line import StepMetrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -49,7 +49,7 @@ HUGGING_FACE = "{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 
 READ = {
     TITAN: (
         "torchtitan",
-        StepMetrics(
+        Step(
             NOW, None, 2, 6.1098, None, None,
             {"grad_norm": 4.6416, "memory_gib": 2.49, "tokens_per_second_per_device": 177138.0,
              "tflops_per_device": 96.17, "mfu_percent": 9.72},
@@ -57,14 +57,14 @@ READ = {
     ),
     TITAN_COLOURED: (
         "torchtitan",
-        StepMetrics(
+        Step(
             NOW, None, 1, 8.0277, None, None,
             {"grad_norm": 1.4604, "memory_gib": 1.21, "tokens_per_second_per_device": 5756.0, "mfu_percent": 0.04},
         ),
     ),
     MEGATRON: (
         "megatron",
-        StepMetrics(
+        Step(
             NOW, None, 1, 11.92634, 1.5e-6, None,
             {"consumed_samples": 1024.0, "elapsed_time_per_iteration_ms": 271607.0,
              "throughput_per_GPU_TFLOP/s/GPU": 40.4, "global_batch_size": 1024.0, "loss_scale": 1.0, "grad_norm": 5.96,
@@ -73,20 +73,20 @@ READ = {
     ),
     NEMO: (
         "nemo",
-        StepMetrics(
+        Step(
             NOW, 0, 1, 1.653, 3.922e-6, None,
             {"global_batch_size": 8.0, "train_step_timing_in_s": 2.505, "consumed_samples": 16.0},
         ),
     ),
     NEMO_BAR: (
         "nemo",
-        StepMetrics(NOW, 0, 99, 0.0172, None, None, {"consumed_samples": 25600.0, "train_step_timing_in_s": 3.13}),
+        Step(NOW, 0, 99, 0.0172, None, None, {"consumed_samples": 25600.0, "train_step_timing_in_s": 3.13}),
     ),
     LIGHTNING: (
         "lightning",
-        StepMetrics(NOW, 2, 2 * 1563 + 86, 1.8, None, None, {"train_acc": 0.281, "batches_per_second": 14.19}),
+        Step(NOW, 2, 2 * 1563 + 86, 1.8, None, None, {"train_acc": 0.281, "batches_per_second": 14.19}),
     ),
-    HUGGING_FACE: ("hugging-face", StepMetrics(NOW, 0.13, 1, 2.345, 5e-05, None, {"grad_norm": 1.2})),
+    HUGGING_FACE: ("hugging-face", Step(NOW, 0.13, 1, 2.345, 5e-05, None, {"grad_norm": 1.2})),
 }  # fmt: skip
 
 OTHERS = [
@@ -137,7 +137,7 @@ def test_the_lines_that_transformers_itself_prints_are_read(capsys: pytest.Captu
     bar.on_train_begin(None, state, None)
     bar.on_log(None, state, None, logs=dict(logs))
     printed = capsys.readouterr().out.splitlines()
-    expected = StepMetrics(NOW, 0.125, 1, 2.346, 5e-05, None, {"grad_norm": 1.5})
+    expected = Step(NOW, 0.125, 1, 2.346, 5e-05, None, {"grad_norm": 1.5})
     assert [read(line) for line in printed if "loss" in line] == [[expected], [expected]]
 
 
@@ -146,15 +146,15 @@ def test_the_lines_that_transformers_itself_prints_are_read(capsys: pytest.Captu
     [
         (
             'INFO:train {"global_step": 5, "train_loss": 2, "lr": 1e-4, "acc": 0.5, "note": "x", "ok": true}',
-            StepMetrics(NOW, None, 5, 2.0, 1e-4, None, {"acc": 0.5}),
+            Step(NOW, None, 5, 2.0, 1e-4, None, {"acc": 0.5}),
         ),
         (
             '{"type": "LOG", "step": 16, "data": {"loss": 10.9, "samples_per_second": 64.0, "throughput": 7}}',
-            StepMetrics(NOW, None, 16, 10.9, None, 64.0, {"throughput": 7.0}, throughput_of="samples"),
+            Step(NOW, None, 16, 10.9, None, 64.0, {"throughput": 7.0}, throughput_of="samples"),
         ),
     ],
 )
-def test_json_lines_are_read_under_the_names_that_are_usual(line: str, expected: StepMetrics) -> None:
+def test_json_lines_are_read_under_the_names_that_are_usual(line: str, expected: Step) -> None:
     assert read(line) == [expected]
     assert read(line, Format(json_lines=True)) == [expected]
 
@@ -168,8 +168,8 @@ def test_json_lines_need_no_loss_where_the_spec_names_them() -> None:
 def test_the_groups_of_a_pattern_are_the_figures() -> None:
     pattern = r"it (?P<step>\d+)/\d+ loss (?P<loss>\S+)(?: speed (?P<throughput>\S+))? acc (?P<accuracy>\S+)"
     found = read("07:12 it 5/10 loss 1.25 speed 99.5 acc 0.75", Format(pattern=pattern))
-    assert found == [StepMetrics(NOW, None, 5, 1.25, None, 99.5, {"accuracy": 0.75})]
-    assert read("it 5/10 loss 1.25 acc high", Format(pattern=pattern)) == [StepMetrics(NOW, None, 5, 1.25, None, None)]
+    assert found == [Step(NOW, None, 5, 1.25, None, 99.5, {"accuracy": 0.75})]
+    assert read("it 5/10 loss 1.25 acc high", Format(pattern=pattern)) == [Step(NOW, None, 5, 1.25, None, None)]
 
 
 @pytest.mark.parametrize("name", [*AUTOMATIC, "json_lines", "pattern"])
@@ -182,7 +182,7 @@ def test_whatever_a_program_prints_is_a_step_or_nothing(name: str, data: st.Data
     cut = st.tuples(real, st.integers(0, 200), st.text(max_size=20)).map(lambda t: t[0][: t[1]] + t[2] + t[0][t[1] :])
     line = data.draw(st.text() | cut | st.dictionaries(st.text(), st.integers() | st.floats()).map(str))
     for step in read(line, progress):
-        assert isinstance(step, StepMetrics)
+        assert isinstance(step, Step)
         assert isinstance(step.step, int)
         assert all(isinstance(value, float) for value in step.metrics.values())
 
@@ -210,6 +210,6 @@ def test_a_figure_keeps_the_whole_of_its_name() -> None:
 def test_dictionaries_of_python_are_read_as_json_is(progress: Any) -> None:
     """Also in a log of a few lines, and with what JSON does not have."""
     line = "INFO:train:{'loss': 1.2, 'step': 3, 'lr': 5e-05, 'accuracy': 0.5, 'mode': 'train'}"
-    assert read(line, progress) == [StepMetrics(NOW, None, 3, 1.2, 5e-05, None, {"accuracy": 0.5})]
+    assert read(line, progress) == [Step(NOW, None, 3, 1.2, 5e-05, None, {"accuracy": 0.5})]
     (step,) = read("{'step': 4, 'loss': nan, 'sizes': {'batch': 8}}", progress)
     assert (step.step, math.isnan(step.loss), step.metrics) == (4, True, {"batch": 8.0})

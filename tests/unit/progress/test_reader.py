@@ -19,7 +19,6 @@ from trainflow.models.progress import Format
 from trainflow.models.run import MetricsCursor
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader, lines_apart, warning
-from trainflow.protocol.metrics_line import StepMetrics
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -90,9 +89,10 @@ def test_reports_alone_are_steps_and_behind_a_line_they_are_not() -> None:
     log = [line, '{"trainflow_metrics": {"step": 1, "loss": 1.0, "grad_norm": 3.0, "mlm_loss": 0.5}}',
            '{"trainflow_metrics": {"step": 2, "loss": 0.9, "mlm_loss": 0.4}}']  # fmt: skip
     batch = next_batch([LogLine(NOW, text) for text in log], MetricsCursor())
-    assert [step.step for step in batch.steps] == [1, 2]
-    ((_, report),) = batch.reports
-    assert (report.grad_norm, report.others) == (None, {"mlm_loss": 0.5}), "the line has said the norm already"
+    assert [(step.step, step.loss, step.metrics) for step in batch.steps] == [
+        (1, 1.0, {"grad_norm": 3.0, "mlm_loss": 0.5}),
+        (2, 0.9, {"mlm_loss": 0.4}),
+    ], "the norm is one figure"
 
 
 def test_only_the_first_names_of_a_programs_figures_are_published() -> None:
@@ -173,7 +173,7 @@ def test_a_bar_shows_a_step_again_with_a_newer_loss_and_its_beginning_at_the_end
     line = "\r".join(bar.format(batch, "" if loss is None else f", train_loss={loss}") for batch, loss in shown)
     reader = ProgressReader(Format(preset="lightning"))
     found = [*reader.read(LogLine(NOW, line)), *reader.read(LogLine(NOW, line.replace("Epoch 1", "Epoch 2")))]
-    assert [(step.step, step.loss) for step in found if isinstance(step, StepMetrics)] == [
+    assert [(step.step, step.loss) for step in found] == [
         (3, 0.4),
         (4, 0.3),
         (5, 0.4),

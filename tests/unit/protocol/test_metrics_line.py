@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line, parse_metrics_line
+from trainflow.observed.step import Step, parse_metrics_line
+from trainflow.protocol.metrics_line import metrics_line
+from trainflow.protocol.step_report import StepFigures
 
 COUNTS = st.integers(min_value=0, max_value=10**12)
+MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))
 steps = st.builds(
-    StepMetrics,
-    logged_at=st.datetimes(datetime(1970, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC)),
+    StepFigures,
     epoch=COUNTS,
     step=COUNTS,
     loss=st.floats(),
     learning_rate=st.floats(min_value=0),
-    throughput=st.floats(min_value=0),
+    sequences_per_second=st.floats(min_value=0),
 )
 
 
@@ -26,20 +28,23 @@ def rounded(value: float, form: str) -> float:
     return float(f"{value:{form}}")
 
 
-@given(step=steps, grad_norm=st.none() | st.floats(), rank=st.sampled_from(["", "[0]:", "[default0]: "]))
+@given(
+    step=steps, logged_at=MOMENTS, grad_norm=st.none() | st.floats(), rank=st.sampled_from(["", "[0]:", "[default0]: "])
+)
 def test_a_step_comes_back_from_its_line_to_the_digits_that_it_has(
-    step: StepMetrics, grad_norm: float | None, rank: str
+    step: StepFigures, logged_at: datetime, grad_norm: float | None, rank: str
 ) -> None:
-    found = parse_metrics_line(f"{rank}{metrics_line(step, grad_norm=grad_norm)}\n")
+    line = metrics_line({**step, "grad_norm": grad_norm}, logged_at=logged_at, with_norm=grad_norm is not None)
+    found = parse_metrics_line(f"{rank}{line}\n")
     assert found is not None
     assert repr(found) == repr(
-        StepMetrics(
-            logged_at=step.logged_at.replace(microsecond=0, fold=0),
-            epoch=step.epoch,
-            step=step.step,
-            loss=rounded(step.loss, ".4f"),
-            learning_rate=rounded(step.learning_rate, ".2e"),
-            throughput=rounded(step.throughput, ".2f"),
+        Step(
+            logged_at=logged_at.replace(microsecond=0, fold=0),
+            epoch=step["epoch"],
+            step=step["step"],
+            loss=rounded(step["loss"], ".4f"),
+            learning_rate=rounded(step["learning_rate"], ".2e"),
+            throughput=rounded(step["sequences_per_second"], ".2f"),
             metrics={} if grad_norm is None else {"grad_norm": grad_norm},
         )
     )
@@ -62,13 +67,13 @@ def test_a_step_comes_back_from_its_line_to_the_digits_that_it_has(
 )
 def test_spaces_may_differ_and_further_fields_are_kept(line: str, metrics: dict[str, float] | None) -> None:
     when = datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC)
-    expected = None if metrics is None else StepMetrics(when, 0, 14, 10.5, 2e-06, 100.0, metrics)
+    expected = None if metrics is None else Step(when, 0, 14, 10.5, 2e-06, 100.0, metrics)
     assert parse_metrics_line(line) == expected
 
 
 def test_a_line_may_lack_what_its_program_does_not_know() -> None:
     found = parse_metrics_line("LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.5")
-    assert found == StepMetrics(datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC), 0, 14, 10.5, None, None)
+    assert found == Step(datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC), 0, 14, 10.5, None, None)
 
 
 @given(st.text() | st.text().map(lambda text: f"LOG {text}"))
@@ -92,8 +97,8 @@ def test_a_number_that_python_does_not_read_makes_another_line() -> None:
 
 def test_a_step_takes_further_figures() -> None:
     when = datetime(2022, 12, 21, tzinfo=UTC)
-    step = StepMetrics(when, 0, 1, 2.0, None, None, metrics={"accuracy": 0.5, "margin": 1.0})
+    step = Step(when, 0, 1, 2.0, None, None, metrics={"accuracy": 0.5, "margin": 1.0})
     assert step.with_metrics({}) is step
-    assert step.with_metrics({"margin": 2.0, "mfu_percent": 30.0}) == StepMetrics(
+    assert step.with_metrics({"margin": 2.0, "mfu_percent": 30.0}) == Step(
         when, 0, 1, 2.0, None, None, metrics={"accuracy": 0.5, "margin": 2.0, "mfu_percent": 30.0}
     )

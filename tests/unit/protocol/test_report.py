@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from trainflow.observed.step import parse_report_line
 from trainflow.protocol import report, result, step_report, variables
-from trainflow.protocol.step_report import parse_report_line
 
 
 class Tensor:
@@ -31,9 +31,8 @@ def rank0(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_is_read_as_it_was_reported(capsys: pytest.CaptureFixture[str]) -> None:
     before = datetime.now(UTC)
     report.step(7, loss=Tensor(), learning_rate=1e-4, epoch=0.5, accuracy=0.75, perplexity=math.inf, unknown=None)
-    found = parse_report_line(capsys.readouterr().out)
-    assert found is not None
-    step = found.as_step(before)
+    step = parse_report_line(capsys.readouterr().out, before)
+    assert step is not None
     assert (step.step, step.loss, step.learning_rate, step.epoch, step.throughput) == (7, 2.5, 1e-4, 0.5, None)
     assert step.metrics == {"accuracy": 0.75}
     assert abs((step.logged_at - before).total_seconds()) < 60
@@ -66,14 +65,14 @@ def test_a_line_is_written_whole_so_that_no_other_process_writes_into_it(monkeyp
     report.step(1, loss=1.0)
     (line,) = written
     assert line.endswith("\n")
-    assert parse_report_line(line) is not None
+    assert parse_report_line(line, datetime.now(UTC)) is not None
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_diverged_loss_is_seen(capsys: pytest.CaptureFixture[str], loss: float) -> None:
     report.step(1, loss=loss)
     line = capsys.readouterr().out
-    found = parse_report_line(line)
+    found = parse_report_line(line, datetime.now(UTC))
     assert found is not None
     assert repr(found.loss) == repr(loss)
     json.loads(line, parse_constant=pytest.fail)
@@ -101,7 +100,7 @@ def test_the_file_alone_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[
     copy = tmp_path / "report.py"
     copy.write_text(Path(report.__file__).read_text(encoding="utf-8"), encoding="utf-8")
     runpy.run_path(str(copy))["step"](1, loss=1.0)
-    assert parse_report_line(capsys.readouterr().out) is not None
+    assert parse_report_line(capsys.readouterr().out, datetime.now(UTC)) is not None
     assert "import trainflow" not in copy.read_text(encoding="utf-8").replace("    from trainflow", "")
     facts = (report.METRICS, report.RESULT_FILE, report.MAX_RESULT_BYTES)
     assert facts == (step_report.METRICS, variables.RESULT_FILE, result.MAX_BYTES)

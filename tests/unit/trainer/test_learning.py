@@ -20,7 +20,8 @@ from trainer.optimizers.optimization_config import OptimizationConfig
 from trainer.optimizers.schedule import learning_rate
 from trainer.pretraining.batches import MicroBatch, as_micro_batch
 from trainer.pretraining.bert import BertPretraining
-from trainflow.protocol.metrics_line import StepMetrics, metrics_line
+from trainflow.protocol.metrics_line import metrics_line
+from trainflow.protocol.step_report import StepFigures
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +120,7 @@ def test_the_learning_rate_rises_to_its_peak_and_falls_to_zero(warmup_steps: int
 
 def test_the_metrics_line_is_the_tutorials_to_the_letter() -> None:
     when = datetime(2022, 12, 21, 0, 51, 1, tzinfo=UTC)
-    metrics = StepMetrics(when, epoch=0, step=14, loss=10.70112, learning_rate=2.8e-06, throughput=6449.361)
-    assert metrics_line(metrics) == (
+    figures = StepFigures(epoch=0, step=14, loss=10.70112, learning_rate=2.8e-06, sequences_per_second=6449.361)
+    assert metrics_line(figures, logged_at=when) == (
         "LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7011 learning_rate : 2.80e-06 throughput : 6449.36"
     )

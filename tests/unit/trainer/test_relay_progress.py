@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from tests.fakes.plans import supervised
 from trainer.runtime.commands import node_rank
 from trainer.steps import progress
 from trainer.steps.progress import MAX_STEPS_OF_A_FAILURE, Relay
+from trainflow.observed.step import parse_report_line
 from trainflow.protocol import variables
 from trainflow.protocol.plan import Progress
-from trainflow.protocol.step_report import parse_report_line
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 WRITES_STEPS = """
 import sys
@@ -54,7 +57,7 @@ def test_steps_in_files_are_told_and_the_exit_code_is_the_commands(tmp_path: Pat
     with relayed(tmp_path, sys.executable, "-c", WRITES_STEPS, str(tmp_path / "tb"), str(code)) as process:
         printed, complaint = process.communicate(timeout=120)
     assert (process.returncode, complaint) == (code, "")
-    steps = [found.step for line in printed.splitlines() if (found := parse_report_line(line))]
+    steps = [found.step for line in printed.splitlines() if (found := parse_report_line(line, NOW))]
     assert steps == list(range(1 if code == 0 else 41 - MAX_STEPS_OF_A_FAILURE, 41))
     assert last_line(printed.splitlines()) == "ValueError: no flux"
 
@@ -137,9 +140,9 @@ def test_figures_that_are_not_finite_cost_no_step(tmp_path: Path) -> None:
     ).poll()
     (line,) = lines
     json.loads(line, parse_constant=pytest.fail)
-    found = parse_report_line(line)
+    found = parse_report_line(line, NOW)
     assert found is not None
-    assert (found.step, str(found.loss), found.grad_norm) == (1, "nan", None)
+    assert (found.step, str(found.loss), found.metrics) == (1, "nan", {})
 
 
 def test_changed_files_are_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

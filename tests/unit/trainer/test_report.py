@@ -25,9 +25,9 @@ from trainer.pretraining.bert import BertPretraining
 from trainer.pretraining.config import ModelConfig
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
-from trainflow.models.metric_names import REPORT_FIELDS
-from trainflow.protocol.metrics_line import StepMetrics, parse_metrics_line
-from trainflow.protocol.step_report import StepReport, parse_report_line, report_line
+from trainflow.models.metric_names import STEP_FIGURES
+from trainflow.observed.step import Step, parse_metrics_line, parse_report_line
+from trainflow.protocol.step_report import StepFigures, report_line
 
 LARGE = ModelConfig(model="large")
 
@@ -60,8 +60,11 @@ def test_utilisation_is_the_share_of_the_gangs_peak() -> None:
     assert utilization_percent(100, 10**12, world_size=2, peak_tflops=None) is None
 
 
-def report(**fields: Any) -> StepReport:
-    return StepReport(epoch=0, step=14, loss=math.nan, learning_rate=1e-4, sequences_per_second=200.0, **fields)
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def report(**fields: Any) -> StepFigures:
+    return StepFigures(epoch=0, step=14, loss=math.nan, learning_rate=1e-4, sequences_per_second=200.0, **fields)
 
 
 def test_the_workflow_understands_the_report() -> None:
@@ -76,14 +79,8 @@ def test_the_workflow_understands_the_report() -> None:
             "mfu_percent": 31.46,
         }
     }
-    assert parse_report_line(line) == StepReport(
-        step=14,
-        epoch=0,
-        learning_rate=1e-4,
-        sequences_per_second=200.0,
-        tokens_per_second=25600.0,
-        mfu_percent=31.46,
-    )
+    further = {"tokens_per_second": 25600.0, "mfu_percent": 31.46}
+    assert parse_report_line(line, NOW) == Step(NOW, 0, 14, None, 1e-4, 200.0, further)
 
 
 def test_the_lines_of_a_step_are_written_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -93,21 +90,24 @@ def test_the_lines_of_a_step_are_written_whole(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("sys.stdout", stream)
     log = MetricsLog(tmp_path, first_step=1)
     written.clear()
-    log.record(StepMetrics(datetime.now(UTC), 0, 14, 2.5, 1e-4, 200.0), report(), {})
+    log.record({**report(), "loss": 2.5}, {})
     log.close()
     ((first, second),) = [text.splitlines() for text in written]
     assert parse_metrics_line(first) is not None
-    assert parse_report_line(second) is not None
+    assert parse_report_line(second, NOW) is not None
 
 
 def test_every_field_that_is_published_is_one_of_the_report() -> None:
-    fields = {row.field: float(number) for number, row in enumerate(REPORT_FIELDS, start=1)}
-    assert parse_report_line(report_line(StepReport(step=14, **fields))) == StepReport(step=14, **fields)
+    names = {row.name for row in STEP_FIGURES}
+    assert names - {"throughput"} <= set(StepFigures.__annotations__)
+    figures = {row.name: float(number) for number, row in enumerate(STEP_FIGURES, start=1)}
+    found = parse_report_line(report_line({"step": 14, **figures, "sequences_per_second": figures["throughput"]}), NOW)
+    assert found is not None
+    assert {name: found.figure(name) for name in names} == figures
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    known = StepReport(step=14, epoch=0, learning_rate=1e-4, sequences_per_second=200.0)
-    assert parse_report_line(report_line(report())) == known
+    assert parse_report_line(report_line(report()), NOW) == Step(NOW, 0, 14, None, 1e-4, 200.0)
 
 
 def test_the_pods_peak_is_of_accelerators_and_never_of_the_cpu() -> None:

@@ -10,8 +10,8 @@ from trainflow.cli.follow.staging import staging_line
 from trainflow.models.run import Stage
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
+from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
-from trainflow.protocol.metrics_line import StepMetrics
 from trainflow.record.last_lines import last_own_line, own_lines
 from trainflow.record.wording import clock, number, size, speed_of
 
@@ -220,7 +220,7 @@ def _pod_line(pod: Pod) -> str:
     return ", ".join(told)
 
 
-def _step_line(step: StepMetrics, snapshot: RunState) -> str:
+def _step_line(step: Step, snapshot: RunState) -> str:
     of_all = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trainflow.models.event_bound import EventBound
     from trainflow.models.planned_run import PlannedRun
     from trainflow.observed.run_state import RunState
-    from trainflow.protocol.metrics_line import StepMetrics
+    from trainflow.observed.step import Step
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -182,7 +182,7 @@ def objects_text(planned: PlannedRun) -> str:
     )
 
 
-def metrics_rows(steps: Sequence[StepMetrics]) -> tuple[list[str], list[list[Any]]]:
+def metrics_rows(steps: Sequence[Step]) -> tuple[list[str], list[list[Any]]]:
     """Names and values of every figure, a row for each step."""
     further = list(dict.fromkeys(name for step in steps for name in step.metrics))
     names = ["step", "logged_at", "epoch", "loss", "learning_rate", "throughput", *further]

@@ -28,7 +28,7 @@ from trainflow.models.run_record import MetricsPublished, NodesBusy, RunError, R
 from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import build_record
 from trainflow.record.cost import NodeUse, node_use
@@ -183,7 +183,7 @@ class RunObserver:
         log = self._training
         return kept_steps_of(log.lines(), log.checkpoints(), lost_files=log.lost_files())
 
-    def steps(self) -> list[StepMetrics]:
+    def steps(self) -> list[Step]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
         return list(self._training.steps())
 
@@ -322,7 +322,7 @@ class RunObserver:
                 return published
             time.sleep(SETTLE_PAUSE_SECONDS)
 
-    def _compare_with_cloudwatch(self, lines: list[StepMetrics]) -> MetricsPublished | None:
+    def _compare_with_cloudwatch(self, lines: list[Step]) -> MetricsPublished | None:
         moments = [line.logged_at for line in lines]
         now = self._clock()
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from operator import attrgetter
 
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 
 
 class StepsInOrder:
@@ -15,10 +15,10 @@ class StepsInOrder:
     """
 
     def __init__(self) -> None:
-        self._steps: list[StepMetrics] = []
-        self._taken: tuple[StepMetrics, ...] | None = ()
+        self._steps: list[Step] = []
+        self._taken: tuple[Step, ...] | None = ()
 
-    def add(self, step: StepMetrics) -> None:
+    def add(self, step: Step) -> None:
         """Take the newest line; it replaces an older one of its step."""
         self._taken = None
         if not self._steps or step.step > self._steps[-1].step:
@@ -26,11 +26,11 @@ class StepsInOrder:
             return
         place = bisect_left(self._steps, step.step, key=attrgetter("step"))
         if self._steps[place].step == step.step:
-            self._steps[place] = step
+            self._steps[place] = step.after(self._steps[place])
         else:
             self._steps.insert(place, step)
 
-    def all(self) -> tuple[StepMetrics, ...]:
+    def all(self) -> tuple[Step, ...]:
         """The steps; the same object until there is another line."""
         if self._taken is None:
             self._taken = tuple(self._steps)

@@ -13,9 +13,9 @@ from trainflow.models.log_line import LogLine
 from trainflow.models.run import MetricsCursor, Stage
 from trainflow.models.run_spec import stored_run_spec
 from trainflow.observed.pod import Pod
+from trainflow.observed.step import Step
 from trainflow.progress.reader import (
     LINES_BEFORE_WARNING,
-    Numbering,
     ProgressReader,
     lines_apart,
     unparsable_warning,
@@ -23,8 +23,6 @@ from trainflow.progress.reader import (
 )
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
-from trainflow.protocol.metrics_line import StepMetrics
-from trainflow.protocol.step_report import StepReport
 from trainflow.record.results import lost_files_warning
 
 MAX_FOLLOWED_GANG = 16
@@ -52,7 +50,8 @@ class TrainingLog:
         self._num_lines = self._behind.num_lines
         self._waiting: list[LogLine] = []
         """Lines that came before the spec."""
-        self._lines: list[StepMetrics] = []
+        self._steps: list[Step] = []
+        """Finished steps in the order of the log, repeated ones included."""
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
         self._lost_files = self._behind.lost_files
@@ -64,13 +63,13 @@ class TrainingLog:
             self._waiting.append(line)
             self._read_waiting()
 
-    def lines(self) -> list[StepMetrics]:
+    def lines(self) -> list[Step]:
         """Every step that was printed, in the order of the log."""
         with self._lock:
             self._read_waiting()
-            return list(self._lines)
+            return self._printed()
 
-    def steps(self) -> tuple[StepMetrics, ...]:
+    def steps(self) -> tuple[Step, ...]:
         """The steps in their order, repeated ones once."""
         with self._lock:
             self._read_waiting()
@@ -92,7 +91,8 @@ class TrainingLog:
         """What the log does not show although the spec says so, lines of steps that cannot be read, and lost files."""
         with self._lock:
             self._read_waiting()
-            num_lines, last = self._num_lines, self._lines[-1].step if self._lines else self._behind.last_step
+            printed = self._printed()
+            num_lines, last = self._num_lines, printed[-1].step if printed else self._behind.last_step
             read_now = self._reader.num_unparsable if self._reader else 0
         said = None
         if num_lines >= LINES_BEFORE_WARNING and last is None:
@@ -115,19 +115,17 @@ class TrainingLog:
             if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
                 self._lost_files = lost
                 continue
-            for found in self._reader.read(line):
-                self._add(found, line)
+            before = self._reader.held
+            for step in self._reader.read(line):
+                self._steps.append(step)
+                self._in_order.add(step)
+            if (held := self._reader.held) is not None and held is not before:
+                self._in_order.add(held)
         self._waiting.clear()
 
-    def _add(self, found: StepMetrics | StepReport, line: LogLine) -> None:
-        """A report behind its step's line adds to the step; one without is the step."""
-        if isinstance(found, StepMetrics):
-            self._lines.append(found)
-        elif self._lines and self._lines[-1].step == found.step:
-            self._lines[-1] = self._lines[-1].with_metrics(found.as_step(line.logged_at).metrics)
-        else:
-            self._lines.append(found.as_step(line.logged_at))
-        self._in_order.add(self._lines[-1])
+    def _printed(self) -> list[Step]:
+        held = self._reader.held if self._reader else None
+        return [*self._steps, held] if held else list(self._steps)
 
 
 def _reader(spec: Mapping[str, Any], behind: MetricsCursor) -> ProgressReader:
@@ -135,5 +133,4 @@ def _reader(spec: Mapping[str, Any], behind: MetricsCursor) -> ProgressReader:
         valid = stored_run_spec(spec)
     except InvalidRunSpec:
         return ProgressReader("auto")
-    numbering = Numbering(lines_apart(valid), last_step=behind.last_step or 0, last_epoch=behind.last_epoch)
-    return ProgressReader(valid.progress, format_name=behind.format_name, numbering=numbering)
+    return ProgressReader(valid.progress, lines_apart=lines_apart(valid), behind=behind)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.protocol.metrics_line import StepMetrics
+from trainflow.observed.step import Step
 from trainflow.record.comparison import flattened, value_text
 
 OWN = ("loss", "learning_rate", "throughput", "epoch")
@@ -49,7 +49,7 @@ class ExportedRun:
     """Files to upload, by their names below the run."""
 
 
-def exported_run(record: RunRecord, steps: Sequence[StepMetrics], files: Mapping[str, Path]) -> ExportedRun:
+def exported_run(record: RunRecord, steps: Sequence[Step], files: Mapping[str, Path]) -> ExportedRun:
     """The run of a record.
 
     Args:
@@ -94,7 +94,7 @@ def _tags(record: RunRecord) -> dict[str, str | None]:
     return tags
 
 
-def _point(step: StepMetrics) -> Point:
+def _point(step: Step) -> Point:
     own = {name: getattr(step, name) for name in OWN}
     figures = {**own, **{_ODD_LETTER.sub("_", name): value for name, value in step.metrics.items()}}
     known = {name: float(value) for name, value in figures.items() if value is not None}
