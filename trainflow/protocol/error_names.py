@@ -25,7 +25,7 @@ CAUSES = frozenset(
         "WorldSizeMismatch",
     }
 )
-"""What ends a run."""
+"""Errors that end a run."""
 
 PEER_LOST = "PeerLost"
 """Another process of the gang went away: this one is its victim, and its pod is not the cause."""
@@ -34,4 +34,4 @@ TERMINATED = "Terminated"
 """SIGTERM asked the program to stop."""
 
 NO_CAUSE = frozenset({PEER_LOST, TERMINATED})
-"""What programs report of something that happened elsewhere."""
+"""Errors that programs report as a consequence of an event elsewhere."""

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from trainflow.protocol.metric_aliases import SEQUENCES, by_meaning, counted, number, whole
 
 PREFIX = r"(?:\[[^\]]*\]:\s?)?"
-"""What torchrun may put before a line."""
+"""Prefix that torchrun may put before a line."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 _LINE = re.compile(
@@ -34,7 +34,9 @@ class StepMetrics:
     """One logged step. What its program does not say is None."""
 
     logged_at: datetime
-    """When rank 0 printed the line, in UTC: as the line says, to the second (pods run in UTC), or as the log does."""
+    """Time when rank 0 printed the line, in UTC: from the line, in whole seconds (pods run in UTC), or from the
+    log.
+    """
     epoch: float | None
     step: int
     loss: float | None
@@ -47,7 +49,7 @@ class StepMetrics:
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Further figures of the step, by the name that the program gives them."""
     throughput_of: str = SEQUENCES
-    """What the throughput counts: `sequences` or, where the program says so, `samples`."""
+    """Unit of the throughput: `sequences`, or `samples` if the program reports those."""
 
     def with_metrics(self, metrics: Mapping[str, float]) -> StepMetrics:
         """The step with more figures."""

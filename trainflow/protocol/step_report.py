@@ -1,9 +1,9 @@
-"""The report of a step, in a line of JSON: behind its metrics line from programs that know more, alone from others.
+"""Report of a step, in a line of JSON: an addition to the step's metrics line, or the only line of the step.
 
     [0]:{"trainflow_metrics": {"step": 14, "tokens_per_second": 825518.1, "mfu_percent": 31.2}}
 
-It ends the line; what comes before it is passed over (torchrun's prefix, or a progress bar that shares the stream).
-Losses that a loss is the sum of, and any other figure, stand in it under their own names.
+It ends the line; what comes before it is passed over (torchrun's prefix, or a progress bar that shares the stream). It
+contains the terms of a loss, and any other figure, under their own names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainflow.protocol.metric_aliases import LARGEST_STEP, SEQUENCES, by_meanin
 from trainflow.protocol.metrics_line import StepMetrics
 
 METRICS = "trainflow_metrics"
-"""Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
+"""Key of the JSON object in the line. `trainflow.protocol.report` repeats it, since it imports nothing of ours."""
 
 ALIVE = "trainflow_alive"
 """Key of the JSON object of a line that says that files of the run have changed."""
@@ -31,14 +31,15 @@ RELAYED = {"relayed": True}
 _BEGIN = f'{{"{METRICS}":'
 
 NOT_FINITE = ("nan", "inf", "-inf")
-"""Words for what is not finite; JSON has no numbers for it."""
+"""Words for numbers that are not finite; JSON cannot represent them."""
 
 LOGGED_AT = "logged_at"
 """Field with the time of a step, in seconds since 1970, of reports that are printed later than the step."""
 
 OLDEST, NEWEST = timedelta(days=13), timedelta(hours=1)
-"""How far `logged_at` may be before and after the line's time: CloudWatch takes two weeks and two hours (API reference,
-PutMetricData)."""
+"""Bounds of `logged_at` before and after the line's time: CloudWatch accepts two weeks and two hours (API reference,
+PutMetricData).
+"""
 
 _DECIMALS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory_mib": 0, "tokens_per_second": 1}
 """Decimals in the line, where they are not four."""
@@ -46,7 +47,7 @@ _DECIMALS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "mem
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What a program says of a step beside its metrics line; None where it does not know."""
+    """Figures of a step in addition to its metrics line; None for those that the program does not know."""
 
     step: int
     epoch: float | None = None
@@ -65,7 +66,7 @@ class StepReport:
     grad_norm: float | None = None
     """2-norm of the step's gradients before clipping."""
     data_wait_percent: float | None = None
-    """Share of the time since the last logged step in which rank 0 waited for samples."""
+    """Percent of the time since the last logged step that rank 0 waited for samples."""
     step_ms_p50: float | None = None
     """Median of the last steps' times, in milliseconds; of rank 0, which waits for the others in every step."""
     step_ms_p95: float | None = None
@@ -73,14 +74,14 @@ class StepReport:
     memory_mib: float | None = None
     """Memory that rank 0's device allocator holds, or rank 0's resident memory where it trains on the CPU."""
     logged_at: float | None = None
-    """When the step was logged, in seconds since 1970; None for the time at which the line was printed."""
+    """Time when the step was logged, in seconds since 1970; None if the line's time is the step's time."""
     others: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Further figures, under the names that the program gives them."""
     throughput_of: str = SEQUENCES
-    """What `sequences_per_second` counts in truth: `samples` where the program says so."""
+    """Unit of `sequences_per_second`: `sequences`, or `samples` if the program reports those."""
 
     def as_step(self, printed_at: datetime) -> StepMetrics:
-        """The step of a program that prints reports alone.
+        """The step of a program that prints only reports.
 
         Args:
             printed_at: Time of the line.
@@ -102,7 +103,7 @@ class StepReport:
         )
 
     def time(self, printed_at: datetime) -> datetime:
-        """When the step was logged; the line's time where the report has none, or one that cannot be."""
+        """Time when the step was logged; the line's time if the report's time is missing or implausible."""
         try:
             stated = datetime.fromtimestamp(self.logged_at or 0.0, UTC)
         except (ValueError, OverflowError, OSError):
@@ -139,7 +140,7 @@ def report_line(report: StepReport, losses: Mapping[str, float] | None = None) -
 
 
 def parse_report_line(line: str) -> StepReport | None:
-    """The report in a log line, or None if it is another line. What is no number is passed over in further fields."""
+    """The report in a log line, or None if it is another line. Further fields are ignored unless they are numbers."""
     begin = line.find(_BEGIN)
     if begin < 0:
         return None
@@ -158,7 +159,7 @@ def parse_report_line(line: str) -> StepReport | None:
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that there are, rounded; JSON has no NaN."""
+    """The known values, rounded and without NaN, which JSON cannot represent."""
     return {
         name: round(value, _DECIMALS.get(name, 4)) if isinstance(value, float) else value
         for name, value in values.items()
@@ -167,7 +168,7 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loss(value: object) -> float | None:
-    """A loss that is not finite is a word, since JSON has no number for it."""
+    """A loss. One that is not finite is a word, since JSON cannot represent it as a number."""
     return number(value) if value in NOT_FINITE else _number(value)
 
 
