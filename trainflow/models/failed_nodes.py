@@ -1,4 +1,4 @@
-"""The nodes on which a run's jobs have failed, and those that its next jobs avoid because of it."""
+"""Nodes that had failed jobs of a run, and the nodes that its next jobs therefore avoid."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NAMED_AT = re.compile(r"\(pod '[^']{1,253}' on node '(?P<node>[A-Za-z0-9][A-Za-
 
 
 def failed_at(pod: str, node: str | None) -> str:
-    """Words with which the message about a failed pod begins."""
+    """First words of the message about a failed pod."""
     return f"Pod '{pod}' on node '{node}'"
 
 
 def named_at(pod: str, node: str | None) -> str:
-    """Words with which the message of a program that named its own error ends."""
+    """Last words of the message of a program that named its own error."""
     return f"(pod '{pod}' on node '{node}')"
 
 
@@ -49,7 +49,7 @@ def proves_node_bad(error: str) -> bool:
 
 
 class FailedNodes(BaseModel):
-    """Nodes on which a run's jobs have failed."""
+    """Nodes that had failed jobs of a run."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -58,8 +58,9 @@ class FailedNodes(BaseModel):
     avoided: tuple[str, ...] = ()
     """Nodes that the run's next jobs do not use: one failure was the hardware's, or there were two of any class."""
     unproven: tuple[str, ...] = ()
-    """The avoided nodes of two failures that may have had another reason, or that only a test found unhealthy: they are
-    used again where there is no room for others."""
+    """Avoided nodes whose two failures may have had another reason, or that only a test found unhealthy. They are used
+    again if other nodes have too little room.
+    """
 
     by_test: tuple[str, ...] = ()
     """The avoided nodes that only the test before the training found unhealthy."""

@@ -1,4 +1,4 @@
-"""How a job is and how its pods ended, in the same words for every backend."""
+"""Status of a job and of its pods, in the same words for every backend."""
 
 from __future__ import annotations
 
@@ -40,4 +40,4 @@ class JobStatus:
     failure_message: str | None = None
     submitted_at: datetime | None = None
     started_at: datetime | None = None
-    """When it began to run, as far as its kind reports it; None while it is pending."""
+    """Start of the job, as far as its kind reports it; None while it is pending."""

@@ -31,7 +31,7 @@ class RunMetric(StrEnum):
     GRADIENT_NORM = "GradientNorm"
     """2-norm of the gradients before clipping; published for programs that report it."""
     DATA_WAIT = "DataWait"
-    """Percent of the time in which rank 0 waited for samples; published for programs that report it."""
+    """Percent of the time that rank 0 waited for samples; published for programs that report it."""
     STAGED_BYTES = "StagedBytes"
     """Bytes of the data set's source that are staged, one datapoint a poll while it is being staged."""
     STAGING_BYTES_PER_SECOND = "StagingBytesPerSecond"
@@ -54,7 +54,7 @@ STEP_FIELDS = (
     PublishedField("learning_rate", RunMetric.LEARNING_RATE, "None"),
     PublishedField("throughput", RunMetric.THROUGHPUT, "Count/Second"),
 )
-"""What is published of each metrics line (`StepMetrics`)."""
+"""Metrics published for each metrics line (`StepMetrics`)."""
 
 REPORT_FIELDS = (
     PublishedField("tokens_per_second", RunMetric.TOKENS_PER_SECOND, "Count/Second"),
@@ -62,7 +62,7 @@ REPORT_FIELDS = (
     PublishedField("grad_norm", RunMetric.GRADIENT_NORM, "None"),
     PublishedField("data_wait_percent", RunMetric.DATA_WAIT, "Percent"),
 )
-"""What is published of each step's report (`StepReport`), as far as the program knows it.
+"""Metrics published for each step's report (`StepReport`), as far as the program knows it.
 
 One more row is one more metric of every run, which CloudWatch bills by the month.
 """
@@ -84,5 +84,6 @@ class ClusterMetric(StrEnum):
     PODS_RUNNING = "PodsRunning"
     PODS_PENDING = "PodsPending"
     ESTIMATED_USD = "EstimatedUsd"
-    """What the nodes cost since the last survey, at on-demand prices; the sum over a day is the day's bill. It is not
-    published while a node is up whose price is not known."""
+    """Estimated cost of the nodes since the last survey, at on-demand prices; the sum over a day is the day's bill. It
+    is not published while the price of any running node is unknown.
+    """

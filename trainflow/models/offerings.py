@@ -1,4 +1,4 @@
-"""Where instance types are offered: a snapshot of November 2026. What they cost is in `prices`.
+"""Regions and zones that offer each instance type: a snapshot of November 2026. `prices` has the costs.
 
 Zones by id, because zone names differ between accounts: EC2 DescribeInstanceTypeOfferings by `availability-zone-id`, in
 `instance_types.json`.

@@ -16,7 +16,7 @@ from trainflow.models.kubernetes_names import (
 )
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-"""Units in which a kubelet writes amounts of memory; an amount without one of them is in bytes."""
+"""Units of memory in a kubelet's reports; an amount without one of them is in bytes."""
 
 
 TROUBLE_BY_TAINT = {
@@ -30,12 +30,13 @@ TROUBLE_BY_TAINT = {
     "karpenter.sh/disrupted": "NodeDrained",
     "node.kubernetes.io/unreachable": "NodeUnreachable",
 }
-"""What a taint says of its node, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's node
-termination handler, and of the two autoscalers."""
+"""Reason that each taint stands for, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's
+node termination handler, and of the two autoscalers.
+"""
 
 
 class Node:
-    """What the workflow wants to know of a node, from the Kubernetes object `manifest`."""
+    """Facts about a node that the workflow uses, from the Kubernetes object `manifest`."""
 
     def __init__(self, manifest: Any) -> None:
         self.name: str = manifest["metadata"]["name"]
@@ -64,25 +65,25 @@ class Node:
 
     @property
     def instance_id(self) -> str | None:
-        """Its EC2 instance; None for a node that is none. EKS' provider id is `aws:///us-west-2a/i-0123456789abcdef0`."""
+        """Its EC2 instance; None for other nodes. EKS' provider id is `aws:///us-west-2a/i-0123456789abcdef0`."""
         last = self._provider_id.rpartition("/")[2]
         return last if last.startswith("i-") else None
 
     @property
     def ends_at(self) -> datetime | None:
-        """When EC2 begins to terminate it, if that is known."""
+        """Time when EC2 begins to terminate it, if that is known."""
         seconds = self._labels.get(ENDS_AT_LABEL, "")
         return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else None
 
     def advertised(self, wanted: Mapping[str, int]) -> frozenset[str]:
-        """Names of the devices of which it offers as many as are wanted."""
+        """Names of the devices that it offers in the wanted number."""
         return frozenset(name for name, count in wanted.items() if int(self.allocatable.get(name, "0")) >= count)
 
     @property
     def trouble(self) -> str | None:
-        """Why no program runs on to its end on this node, in the form of a pod's reason; None for a healthy node.
+        """Reason why programs cannot finish on this node, in the form of a pod's reason; None for a healthy node.
 
-        A cordon alone is no trouble: the node's pods run on.
+        A cordon does not count: the node's pods continue to run.
         """
         found = next((reason for taint, reason in TROUBLE_BY_TAINT.items() if taint in self.taints), None)
         return found or {"Unknown": "NodeUnreachable", "False": "NodeNotReady"}.get(self._ready_status or "")
@@ -124,7 +125,7 @@ class Nodegroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingGroup:
-    """The Auto Scaling group of a node group, as it is now; EKS tells its size a little later."""
+    """The Auto Scaling group of a node group, as it is now. EKS reports its size a little later."""
 
     desired: int
     in_service: frozenset[str]
@@ -141,14 +142,14 @@ class FailedLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What a run says that it needs, from before its nodes are asked for until it is cancelled."""
+    """Nodes that a run needs. The claim exists from before they are requested until the run releases them."""
 
     name: str
     run_id: str
     instance_type: str
     num_nodes: int
     created_at: str = ""
-    """When the run began to wait; RFC 3339 in UTC, which sorts by time."""
+    """Time when the run began to wait; RFC 3339 in UTC, which sorts by time."""
     avoided_nodes: frozenset[str] = frozenset()
     """Nodes that the run does not use."""
 
@@ -160,4 +161,4 @@ class Grants:
     by_run: Mapping[str, int]
     """Nodes of each run."""
     version: str | None = None
-    """Version of the object, without which it is not replaced; None before there is one."""
+    """Version of the object, required to replace it; None before the object exists."""
