@@ -1,4 +1,4 @@
-"""Every backend by its name: the one list to which a new one is added."""
+"""Every backend by its name. A new backend is added to this list only."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def vcpu_quota(quota: VcpuQuota, *, now: datetime | None = None) -> Quota | Unkn
 
 
 def _in_use(metric: Any, *, now: datetime) -> float | Unknown:
-    """The newest value of the metric that a quota names for its use; 0 where the metric has no data."""
+    """Newest value of the metric that a quota names for its use; 0 without data points."""
     if not metric:
         return Unknown("Service Quotas names no metric of its use")
 

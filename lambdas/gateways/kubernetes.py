@@ -153,7 +153,7 @@ class KubernetesCluster:
         """The job's object as the API serves it: one call, whatever the number of nodes.
 
         Raises:
-            JobNotFound: If the cluster has no such job (any more).
+            JobNotFound: If the job is not in the cluster (any more).
         """
         found = self._api.find(f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
         if found is None:
@@ -206,11 +206,10 @@ class KubernetesCluster:
         return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """The reason why one of the job's pods is pending, or why it has none; None if neither is known.
+        """Reason why one of the job's pods is pending, or why its pods cannot be created; None if unknown.
 
-        A kubelet's reason comes before the scheduler's: a pod that is placed and does not start holds up the others.
-        What neither of them says of the pod, such as a volume that cannot be mounted, or a quota that lets no pod be
-        made, is in an event.
+        A kubelet's reason comes before the scheduler's: a placed pod that does not start delays the others. Other
+        reasons are in events, such as a volume that cannot be mounted, or a quota that forbids the pod.
         """
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=MAX_PENDING_PODS)
         pods.sort(key=lambda pod: not pod["spec"].get("nodeName"))
@@ -298,7 +297,7 @@ class KubernetesCluster:
         return [Node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
     def _lost_pods(self, job: JobRef) -> list[WorkerPod]:
-        """The first pod of the job that the cluster ended and that is gone, as events tell, which outlive it."""
+        """The first pod of the job that the cluster ended and deleted, from its events, which outlive it."""
         for reason in DISRUPTIONS:
             for event in self._events(f"involvedObject.kind=Pod,reason={reason}"):
                 name = str(event["involvedObject"]["name"])

@@ -47,13 +47,13 @@ def last_warning(events: Iterable[Any], job: str) -> str | None:
 
 
 def lost_pod(events: Sequence[Any]) -> WorkerPod | None:
-    """A pod that is gone, as the events about it tell: by what the cluster ended it, and on which node it was.
+    """A deleted pod from its events: the reason of its end, and its node.
 
     Args:
         events: Of one pod.
 
     Returns:
-        None if none of them says that the cluster ended it.
+        None if the events do not show that the cluster ended it.
     """
     ended = next((event for event in events if event.get("reason") in DISRUPTIONS), None)
     if ended is None:

@@ -52,7 +52,7 @@ def connect(name: BackendName) -> Backend:
 
 
 def holders() -> list[Holder]:
-    """The systems in which runs of the deployment hold something."""
+    """Connections to the systems that hold objects of the deployment's runs."""
     return [connect_to(_Deployment()) for connect_to in HOLDERS]
 
 

@@ -1,4 +1,4 @@
-"""What the functions themselves find out about a run that has not started; the probe in a pod finds out the rest."""
+"""Checks of a run that has not started by the functions themselves; the probe in a pod does the others."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from lambdas.handlers.task import logger
 from trainflow.errors import TrainflowError
 
 READING_SECONDS = 20.0
-"""Time after which no further log is read: one that hangs takes 20 seconds more, of the function's 60."""
+"""No further log is read after this time: one that hangs takes 20 seconds more, of the function's 60."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class LastLines:
 
     lines: tuple[str, ...] = ()
     unread: str | None = None
-    """Why the log could not be read; None if it was."""
+    """Reason why the log could not be read; None if it was."""
 
 
 class FailedLogs:

@@ -12,8 +12,9 @@ from lambdas.logic.diagnostics import KEPT_LINES, kept_text
 from trainflow.models.environment import ArtifactEnvironment
 
 KEEPING_SECONDS = 15.0
-"""Time after which no further log is started: the last one may hang for 20 seconds more, and the function still has to
-delete the pods."""
+"""No further log is started after this time: the last one may hang for 20 seconds more, and the function still has to
+delete the pods.
+"""
 
 
 def keep_last_lines(backend: Backend, run_id: str) -> None:

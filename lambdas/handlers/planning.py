@@ -1,4 +1,4 @@
-"""What a run would create and what would keep it from starting, for `trainflow plan`. Creates nothing."""
+"""Plan of a run for `trainflow plan`: its objects, and reasons that would prevent its start. Creates nothing."""
 
 from __future__ import annotations
 

@@ -48,10 +48,14 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, the seconds before the next poll, what the owner has to know of the run's limits, and when the
-    owner is told that the job cannot be polled, or its log cannot be read, unless it is until then.
+    """Poll the job. Its error, and that of a limit that the run has reached, is raised.
 
-    A failed or diverged job raises its named error, and so does a run that has reached one of its limits.
+    Returns:
+        phase: Phase of the job.
+        wait_seconds: Seconds until the next poll.
+        blind_after: Time to report that the job cannot be polled, unless a later poll succeeds.
+        unread_after: Time to report that the log cannot be read, unless it is read before.
+        warning: Usage of the run's limits, if the owner should know it; else null.
     """
     require_finite_loss(event.job, event.progress)
     backend = backends.connect(event.job.backend)

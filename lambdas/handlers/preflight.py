@@ -65,7 +65,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 @task(Question)
 def _plan(event: Question) -> dict[str, Any]:
-    """What the run would create, and what would keep it from starting."""
+    """Objects that the run would create, and reasons that would prevent its start."""
     return planned(event.plan).model_dump(mode="json")
 
 

@@ -93,7 +93,7 @@ def _import_progress(run: Run, before: StagingProgress | None, *, now: datetime)
 
 
 def _heard(backend: Backend, job: JobRef) -> StagingReport | Silence:
-    """The newest report, or why there is none."""
+    """The newest report, or the reason why it is missing."""
     pod = backend.rank0(job)
     lines = [line.text for line in backend.read_log(pod, tail_lines=TAIL_LINES)] if pod else []
     if is_waiting(lines):

@@ -45,7 +45,7 @@ from trainflow.models.spec_document import MAX_BYTES
 from trainflow.record.history import arn_of_execution
 
 TURN_POLL_SECONDS = 60
-"""Time after which a scheduled run that waits for the one before it asks again."""
+"""Seconds between two attempts of a scheduled run that waits for its predecessor."""
 
 # A message that failed is not an error of the function: the queue delivers it again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -93,7 +93,7 @@ def _refuse(request: Request | None, error: TrainflowError, *, title: str, ident
 
 
 def _withdraw_refusal(request: Request) -> None:
-    """Delete the reason of an earlier refusal; the run has started, so a failure is no reason to try again."""
+    """Delete the reason of an earlier refusal. The run has started, so an exception must not cause another attempt."""
     if isinstance(request, Upload):
         try:
             if is_newest(request):
@@ -112,10 +112,10 @@ def _execution_of(request: Request) -> Execution:
 
 
 def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
-    """Start a schedule's run unless its previous one is going; then it is skipped, or asks again in a minute.
+    """Start a schedule's run unless its previous one is active; then skip it, or try again in a minute.
 
-    A request may be delivered twice: the run is named after its scheduled time, and starts once. One that was skipped
-    stays skipped, as its owner has been told, also if the previous run has ended meanwhile.
+    A request may be delivered twice: the run is named after its scheduled time, and starts once. A skipped run stays
+    skipped, since its owner has been notified, also if the previous run has ended meanwhile.
     """
     execution, now = _execution_of(request), datetime.now(UTC)
     arn = arn_of_execution(read(WorkflowEnvironment).training_state_machine_arn, execution.name)

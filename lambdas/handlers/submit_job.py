@@ -24,7 +24,7 @@ class Event(BaseModel):
     attempt: int
     cache: CacheUse | None
     submitted_at: datetime
-    """When the state was entered: the same for every try, as the job is."""
+    """Time when the state was entered. It is the same for every attempt, as the job is."""
     spending: Spending = Spending()
 
 

@@ -1,7 +1,7 @@
 """Surveys the fleet every few minutes: publishes node counts and cost, deletes what ended runs have left and releases
 their nodes, and releases nodes that no run has claimed for too long.
 
-`trainflow sweep` invokes it for the second of these alone, or for a list of what would be deleted.
+`trainflow sweep` invokes it for the deletions only, or for a list of the objects that would be deleted.
 """
 
 from __future__ import annotations

@@ -46,14 +46,14 @@ class _Leases:
 
 @dataclass(frozen=True)
 class Found:
-    """What runs hold, and what of it runs hold that do not run."""
+    """Objects of all runs, and those of runs that are not running."""
 
     held: Sequence[tuple[Holder, Held]]
     runs: Sequence[RunLeftovers]
     owners: Mapping[str, Owner]
     """The runs that hold something, by id."""
     trouble: Sequence[str]
-    """What could not be listed."""
+    """Systems whose objects could not be listed."""
 
     @property
     def left(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Jobs in the deployment's Kubernetes cluster. Kinds of objects differ by their `JobKind` alone."""
+"""Jobs in the deployment's Kubernetes cluster. Backends differ only by the `JobKind` of their objects."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ class KubernetesBackend:
         return self._cluster.pending_reason(job)
 
     def rank0(self, job: JobRef) -> str | None:
-        """The pod of index 0 in a static rendezvous, which gives it rank 0.
+        """The pod of rank 0. In a static rendezvous that is the pod of index 0.
 
         An elastic job assigns its ranks at run time, so its rank 0 announces its pod itself: in an object among the
-        run's artifacts, because the pods may write there and have no access to the cluster's API.
+        run's artifacts, because the pods may write there and cannot access the cluster's API.
         """
         return self._announced(job.run_id, job.name) if job.elastic else self._cluster.rank0(job)
 
@@ -103,7 +103,7 @@ class KubernetesBackend:
         return list(dict.fromkeys([*filter(None, announced), *self._cluster.pods_to_diagnose(run_id)]))
 
     def placement(self, run_id: str) -> Placement | None:
-        """Nodes and time of the newest training job, as its pods tell."""
+        """Nodes and time of the newest training job, from its pods."""
         return placement_of(self._cluster.pods_of_stage(run_id, Stage.TRAINING), now=datetime.now(UTC))
 
     def cancel(self, run_id: str) -> list[str]:
@@ -155,7 +155,7 @@ class KubernetesBackend:
         return kubernetes.examine(self._deployment.cluster_name, namespace=self._deployment.namespace)
 
     def _announced(self, run_id: str, job_name: str) -> str | None:
-        """The pod in which an elastic job's rank 0 announced itself; None before that."""
+        """The pod of an elastic job's rank 0, from its announcement; None before the announcement."""
         artifacts = self._deployment.artifacts
         key = artifacts.key_of(run_id, announcement.object_name(job_name))
         announced = objects.read(

@@ -25,7 +25,7 @@ from trainflow.models.run import Run
 from trainflow.models.training_nodes import Claim, Grants, Node, Nodegroup
 
 MAX_TRIES = 5
-"""How often a poll reads the grants again that another run has changed; the next poll does so as well."""
+"""Number of times that a poll retries grants that another run has changed; the next poll retries as well."""
 
 
 def ensure_nodes(
@@ -93,7 +93,7 @@ def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: R
     """Cordon the nodes that a run avoids and terminate their instances; Auto Scaling starts others. Safe to repeat.
 
     The claim is made first: it keeps other runs from being granted these nodes. Pods are listed again after the cordon:
-    a node on which another run's pod has appeared is left to that run. Nodes that another run has cordoned are
+    a node that another run's pod has started to use is left to that run. Nodes that another run has cordoned are
     terminated too: that run may have been stopped in between.
 
     Returns:

@@ -33,10 +33,10 @@ class SlurmBackend:
 
     @property
     def _cluster(self) -> SlurmCluster:
-        """The connection, made when it is needed: a deployment may have no Slurm.
+        """The connection, made at its first use: Slurm is optional in a deployment.
 
         Raises:
-            BackendNotInstalled: If the deployment has no Slurm cluster.
+            BackendNotInstalled: If the deployment does not have a Slurm cluster.
         """
         found = _connected(self._deployment)
         if found is None:
@@ -44,7 +44,7 @@ class SlurmBackend:
         return found
 
     def render(self, job: Job) -> list[dict[str, Any]]:
-        """The job's script and what Slurm is told beside it, a document for each job of Slurm's."""
+        """The job's script and its submission options, one document for each Slurm job."""
         return [asdict(submission) for submission in self._submissions(job)]
 
     def submit(self, job: Job) -> None:
@@ -76,7 +76,7 @@ class SlurmBackend:
         return self._cluster.pending_reason(job)
 
     def rank0(self, job: JobRef) -> str | None:
-        """The job's part on its first node. Slurm has no elastic jobs, so rank 0 is never announced."""
+        """The job's part on its first node. Slurm jobs are never elastic, so rank 0 is not announced."""
         return self._cluster.rank0(job)
 
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
@@ -129,7 +129,7 @@ class SlurmBackend:
         return Examined(found, probe_started=True)
 
     def program_digest(self, _probe: JobRef, seen: Probed | Finding) -> str | None:
-        """Digest of the installed Python packages: there is no image."""
+        """Digest of the installed Python packages, since Slurm jobs run without an image."""
         return seen.packages if isinstance(seen, Probed) else None
 
 
@@ -152,7 +152,7 @@ class SlurmHolder:
 
 
 def _connected(deployment: Deployment) -> SlurmCluster | None:
-    """The deployment's Slurm cluster; None if it has none."""
+    """The deployment's Slurm cluster; None if it does not have one."""
     slurm = deployment.slurm
     if not slurm.slurm_api_url:
         return None

@@ -17,7 +17,8 @@ def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding
 
     Args:
         spec: Spec of the run.
-        partition: The partition that `compute.queue` names, or Slurm's default; None if there is none or it is unknown.
+        partition: The partition that `compute.queue` names, or Slurm's default; None if it does not exist or is
+            unknown.
     """
     compute = spec.compute
     if partition is None and compute.queue is None:

@@ -43,7 +43,7 @@ _VERSION = re.compile(r"^/slurm/v0\.0\.(\d{1,9})/job/submit/?$")
 _CURRENT_USER = re.compile(r"^/slurmdb/v0\.0\.(\d{1,9})/job/\{job_id\}/?$")
 
 FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
-"""What reading a value of another type or range than documented raises; OSError is of times that no clock has."""
+"""Exceptions for undocumented values; OSError: timestamp out of range."""
 
 
 @contextmanager

@@ -91,7 +91,7 @@ class SsmController:
         return next(iter(self._squeue(f"--jobs={job_id}", unknown_is_none=True)), None)
 
     def cancel(self, job_id: int) -> None:
-        """An ended job is no error to `scancel --quiet`."""
+        """Cancel a job. `scancel --quiet` accepts a job that has ended."""
         self._expected(f"scancel --quiet {job_id}")
 
     def partition(self, name: str) -> Partition | None:
