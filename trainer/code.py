@@ -26,7 +26,7 @@ from trainer.runtime.errors import CodeInvalid, ConfigInvalid, DatasetInvalid, S
 from trainer.staging.unpacking import safe_member
 
 DIGEST = re.compile(r"(?:^|/)([0-9a-f]{64})\.tar\.gz$")
-"""How a packed archive's URL ends."""
+"""End of a packed archive's URL."""
 
 
 @dataclass(frozen=True, kw_only=True)

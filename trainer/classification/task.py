@@ -35,7 +35,7 @@ MOMENTUM = 0.9
 
 
 class Pictures(NamedTuple):
-    """What one process puts through the model at once."""
+    """Batch that one process puts through the model at once."""
 
     pictures_BHW: torch.Tensor
     """Ink of each pixel, float32: 0 is paper, 1 is ink."""
@@ -75,7 +75,7 @@ class Classification:
     test_set: Digits
     world_size: int
     publish: Callable[[Classifier], Mapping[str, Any]] | None = None
-    """What rank 0 does with the trained model; the result gets what it returns."""
+    """Publishes the trained model on rank 0; its return value is added to the result."""
 
     losses = Losses._fields
     samples = Samples(name="pictures")
@@ -96,7 +96,9 @@ class Classification:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What decides the weights, but for the number of processes: an elastic gang goes on with those that it has."""
+        """Inputs that decide the weights. The number of processes is left out: an elastic gang continues with those
+        that it has.
+        """
         with torch.device("meta"):
             shapes = {name: parameter.numel() for name, parameter in self.make_model().named_parameters()}
         digest = hashlib.sha256(self.train_set.pictures_NHW.tobytes() + self.train_set.labels_N.tobytes()).hexdigest()
@@ -134,7 +136,7 @@ class Classification:
         """A training begins with its initial weights."""
 
     def conclude(self, model: Classifier, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
-        """Say in the words in which the tutorial ends how well the model recognises the test pictures."""
+        """Print the test accuracy in the words of the tutorial's last lines."""
         share = accuracy(model, self.test_set, process)
         process.say(f"Final loss is {last_loss:.4f}")
         process.say("----------End Training ---------------")
@@ -185,10 +187,10 @@ def make_task(
         data_dir: Folder with MNIST's files; None to draw.
         gang: The ranks.
         make_model: Draws initial weights from torch's generator.
-        publish: What rank 0 does with the trained model; the result gets what it returns.
+        publish: Publishes the trained model on rank 0; its return value is added to the result.
 
     Raises:
-        DatasetNotFound, DatasetInvalid: If there are no pictures to learn from.
+        DatasetNotFound, DatasetInvalid: If pictures are missing or damaged.
     """
     train_set = digits.load(data_dir, "train", num_drawn=config.num_drawn, seed=config.seed)
     test_set = digits.load(data_dir, "test", num_drawn=-(-config.num_drawn // 10), seed=config.seed)

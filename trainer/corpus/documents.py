@@ -14,8 +14,9 @@ from typing import Any
 from trainer.runtime.errors import ConfigInvalid
 
 SENTENCES_PER_DOCUMENT = 50
-"""Text is cut into documents of so many sentences, so that a single file also has several documents from which a random
-second segment can be drawn."""
+"""Text is cut into documents of so many sentences, so that even a single file has several documents. A random second
+segment is drawn from another one.
+"""
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 
@@ -23,10 +24,10 @@ _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n\s*\n")
 
 
 def documents(files: Sequence[Path], *, text_key: str) -> Iterator[list[str]]:
-    """The documents of all files, in order; of Python's language reference if there are no files.
+    """The documents of all files, in order; without files, those of Python's language reference.
 
     Raises:
-        ConfigInvalid: If a file cannot be read, or a line of JSON lines holds no text.
+        ConfigInvalid: If a file cannot be read, or a line of JSON lines lacks the text.
     """
     if not files:
         for topic in pydoc_data.topics.topics.values():

@@ -26,8 +26,9 @@ from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid, StorageFailed
 
 AWS_CLIENT = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six", "urllib3")
-"""Packages of AWS's client, with which rank 0 of an elastic gang announces its pod and programs' secrets are read. They
-are pure Python."""
+"""Packages of AWS's client. Rank 0 of an elastic gang announces its pod with it, and programs' secrets are read with
+it. They are pure Python.
+"""
 
 S3, SECRETS = "s3", "secretsmanager"
 """Services whose descriptions are copied where they are needed: botocore holds hundreds, 30 MB."""
@@ -35,7 +36,7 @@ S3, SECRETS = "s3", "secretsmanager"
 
 @dataclass(frozen=True, kw_only=True)
 class InstallConfig:
-    """What is installed, and where."""
+    """Packages to install, and their folder."""
 
     into: Path
     """Folder that is made, or completed."""

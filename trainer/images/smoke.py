@@ -19,7 +19,7 @@ SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install", "tr
 """The small jobs of the workflow, and what prepares a training's container; they need no package of the training."""
 
 HELPERS = tuple(f"trainer.{name}" for name in start.PROGRAMS)
-"""What is run around any training program. The image `tools` holds them, for containers of any image."""
+"""Programs that run around any training program. The image `tools` holds them, for containers of any image."""
 
 TOOLS = (*SMALL_JOBS, *HELPERS)
 
@@ -43,7 +43,7 @@ ENTRY_POINTS: Mapping[str, Sequence[str]] = {
     "training": TRAINING,
     "slurm": (*TOOLS, *TRAINING, *BATCH),  # nodes have the helpers installed
 }
-"""What each kind of environment can be asked to run, as behind `python -m`."""
+"""Modules that each kind of environment can run with `python -m`."""
 
 OF_DEVICES = frozenset({"torch_xla", "torch_neuronx"})
 """Packages that need a device: a program imports one of them where its device is, and no image contains two of them."""
@@ -102,7 +102,7 @@ def source_of(module: str) -> Path:
     """The file that `python -m` would run.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the trainer does not contain the module.
     """
     path = ROOT.joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py"):
@@ -118,7 +118,9 @@ def is_module(name: str) -> bool:
 
 
 def imports_of(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Modules that a file imports anywhere, and the names that it takes from each; not what types alone need."""
+    """Modules that a file imports anywhere, and the names that it takes from each, without imports for type checking
+    only.
+    """
     yield from _imports(ast.parse(source.read_text()))
 
 

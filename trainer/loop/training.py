@@ -24,7 +24,7 @@ from trainer.runtime.errors import Terminated
 from trainer.runtime.stopping import StopRequest
 
 GRAPH_STEPS = 10
-"""Number of steps after which every graph of the training has been recorded; the tutorial's `--steps_this_run 10`."""
+"""Number of steps that record every graph of the training; the tutorial's `--steps_this_run 10`."""
 
 
 def train(process: TrainingProcess) -> Mapping[str, Any] | None:
@@ -174,5 +174,5 @@ def _finite(loss: float) -> float | None:
 
 
 def _rounded_ms(seconds: list[float]) -> float | None:
-    """The median, in milliseconds; None if there is no value."""
+    """The median, in milliseconds; None without values."""
     return round(1000 * sorted(seconds)[len(seconds) // 2], 2) if seconds else None

@@ -14,7 +14,7 @@ from trainer.loop.training_config import TrainingConfig
 
 @dataclass(frozen=True)
 class TrainingProcess:
-    """What one process of the gang knows before the first step; nothing of it changes while training."""
+    """Facts that one process of the gang knows before the first step; they do not change while training."""
 
     config: TrainingConfig
     task: Task[Any]
@@ -24,7 +24,7 @@ class TrainingProcess:
     peak_tflops: float | None = None
     """Peak of each process's device; None if it is not known."""
     peak_source: str = "unknown"
-    """Where that number is from, as a reader should see it."""
+    """Source of that number, for readers."""
     leads_node: bool = True
     """Whether this process does the work that one process does for all on its node."""
     graphs_only: bool = False

@@ -104,7 +104,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field: an int of a varint, else its bytes.
 
     Raises:
-        ValueError, IndexError: If the bytes are no message.
+        ValueError, IndexError: If the bytes are not a message.
     """
     at = 0
     while at < len(message):

@@ -58,10 +58,10 @@ def started(command: Sequence[str], variables: Mapping[str, str] | None = None) 
 
     Args:
         command: The program and its words.
-        variables: Environment variables beside those of this process.
+        variables: Environment variables in addition to those of this process.
 
     Raises:
-        ConfigInvalid: If there is no such program.
+        ConfigInvalid: If the program does not exist.
     """
     signals = SignalForwarding()
     try:
@@ -83,10 +83,10 @@ def become(command: Sequence[str], variables: Mapping[str, str] | None = None) -
 
     Args:
         command: The program and its words.
-        variables: Environment variables beside those of this process.
+        variables: Environment variables in addition to those of this process.
 
     Raises:
-        ConfigInvalid: If there is no such program.
+        ConfigInvalid: If the program does not exist.
     """
     sys.stdout.flush()
     try:

@@ -1,6 +1,6 @@
-"""The marker file, which says what a folder holds.
+"""The marker file, which describes the content of a folder.
 
-The marker lies beside the folder, so that the folder holds the data set's files alone. `staging_folder` makes sure that
+The marker lies beside the folder, so that the folder holds only the data set's files. `staging_folder` makes sure that
 a marker never describes other files than those it was written for. The folder's inode number in the marker shows
 whether the folder was replaced.
 """
@@ -18,8 +18,9 @@ from typing import Any
 from trainer.runtime.files import written_whole
 
 INSIDE = "_READY"
-"""Name of the marker in earlier versions, in which it lay in the folder. It is still read there, and never counts as a
-file."""
+"""Name of the marker in earlier versions, which kept it in the folder. It is still read there, and never counts as a
+file.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Marker:
     manifest: str | None = None
     """Digest of the manifest that every file was checked against."""
     verified: str | None = None
-    """What the bytes were compared with when they were brought; None if there was nothing."""
+    """Kind of checksum that the bytes were compared with when they were brought; None without checksums."""
     shard_sha256: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the shards by their path, computed while they were written: the trainer compares them."""
 
@@ -50,7 +51,7 @@ def path_of(folder: Path) -> Path:
 
 
 def read(folder: Path) -> Marker | None:
-    """Read the marker of a staged data set; None if there is none that can be read."""
+    """Read the marker of a staged data set; None if it is missing or unreadable."""
     if not folder.is_dir():
         return None
     return read_file(path_of(folder)) or read_file(folder / INSIDE)

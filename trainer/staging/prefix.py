@@ -12,7 +12,7 @@ from trainer.staging.transfer import Transfer, ranges_of
 from trainer.staging.writer import Writer
 
 QUESTIONS_IN_FLIGHT = 8
-"""Requests at one time for the checksums of objects, each of which takes some 30 ms; boto3 keeps ten connections."""
+"""Concurrent requests for the checksums of objects. Each takes some 30 ms; boto3 keeps ten connections."""
 
 
 def download(

@@ -28,7 +28,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Workplace:
-    """The hidden folder beside the destination in which a data set is made."""
+    """Hidden folder beside the destination, for making a data set."""
 
     root: Path
 
@@ -62,7 +62,7 @@ def alone(destination: Path) -> Iterator[None]:
     """Lock the destination, so that one stager works on it and the next one finds the data set there.
 
     Raises:
-        StorageFailed: If nothing can be written there, or its file system has no locks.
+        StorageFailed: If it is not writable, or its file system lacks locks.
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)

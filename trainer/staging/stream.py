@@ -121,7 +121,7 @@ class RemoteStream(Stream):
             file: The remote file.
             without: End of each stretch to leave out, by its start; the reader skips from start to end.
             arrived: Called with all bytes that are read, in order.
-            verification: Computes the checksum that S3 keeps of the file; None where there is none.
+            verification: Computes the checksum that S3 keeps of the file; None if S3 does not keep one.
         """
         super().__init__()
         self._verification = verification

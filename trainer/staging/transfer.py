@@ -47,7 +47,7 @@ FIRST_PAUSE_SECONDS = 0.5
 """Pause before the second attempt; each further pause is twice as long."""
 
 STALLED_SECONDS = 60.0
-"""Time without an answer after which a connection counts as broken, even if it is not closed."""
+"""Seconds without an answer before a connection counts as broken, even if it is not closed."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Parameters of glibc's `mallopt`."""
