@@ -63,8 +63,7 @@ class StageConfig:
 
     url: str
     """Data set: s3://bucket/key or https://host/path of a tar archive, plain or compressed, or s3://bucket/prefix/ for
-    every object below it.
-    """
+    every object below it."""
     destination: Path | None = None
     """Folder for the data set; TRAINFLOW_DATA_DIR if it is not given."""
     min_shards: int = 1
@@ -79,8 +78,7 @@ class StageConfig:
     """s3://bucket/key of a file as `sha256sum` writes it, with the checksum of every file of the data set."""
     max_expansion: float = 100.0
     """Limit for the size of an unpacked archive, as a multiple of its compressed size. Archives of up to 64 MiB without
-    compression are always accepted.
-    """
+    compression are always accepted."""
     linked_folder: Path | None = None
     """Folder of an FSx for Lustre file system that is linked with the prefix: its content is restored, nothing is
     downloaded."""

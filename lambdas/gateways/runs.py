@@ -29,8 +29,7 @@ SAME_EXECUTION_OR_ENDED = "execution_arn = :arn OR #status <> :running"
 
 SENDING_UNTIL = "sending_until"
 """Attribute of a notice whose message is being sent: time when another call may send it. A notice without it has been
-sent.
-"""
+sent."""
 
 _to_item = TypeSerializer().serialize
 _from_item = TypeDeserializer().deserialize

@@ -13,8 +13,7 @@ from trainflow.models.environment import ArtifactEnvironment
 
 KEEPING_SECONDS = 15.0
 """No further log is started after this time: the last one may hang for 20 seconds more, and the function still has to
-delete the pods.
-"""
+delete the pods."""
 
 
 def keep_last_lines(backend: Backend, run_id: str) -> None:

@@ -44,8 +44,8 @@ class Event(BaseModel):
     warnings: list[str] = []
     """Warnings of the run's record."""
     tear_down: bool | None = None
-    """Whether a failed run's jobs are deleted and its nodes released; None for a run without jobs or without a failure.
-    """
+    """Whether a failed run's jobs are deleted and its nodes released; None for a run without jobs or without a
+    failure."""
     job: JobRef | None = None
     """The job that cannot be polled or read, or that has failed, of a run that goes on."""
     next_attempt: int | None = None

@@ -30,8 +30,15 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The reference to the job, until when it is watched if it cannot be polled, the limit that ends it then, and when
-    it has run for long."""
+    """Submit the job. It may exist already.
+
+    Returns:
+        job: The reference to the job.
+        blind_after: Time to report that the job cannot be polled, unless a poll succeeds before.
+        ends_by: Latest end of a job that cannot be polled.
+        limit: Error of the limit that the run has reached then; null if the job has ended by itself.
+        long_run_ends: Time after which output proves that the job ran for long.
+    """
     run, submitted_at = event.run, event.submitted_at
     job = job_of(
         run,

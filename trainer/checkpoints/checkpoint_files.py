@@ -39,8 +39,7 @@ class Record:
     """Shape of the model."""
     settings: dict[str, Any]
     """Further settings that a training has to share to resume (`trainer.checkpoints.fingerprint`); empty if the file
-    has only weights.
-    """
+    has only weights."""
     bytes: int
     sha256: str
 

@@ -97,8 +97,7 @@ class Classification:
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Inputs that decide the weights. The number of processes is left out: an elastic gang continues with those
-        that it has.
-        """
+        that it has."""
         with torch.device("meta"):
             shapes = {name: parameter.numel() for name, parameter in self.make_model().named_parameters()}
         digest = hashlib.sha256(self.train_set.pictures_NHW.tobytes() + self.train_set.labels_N.tobytes()).hexdigest()

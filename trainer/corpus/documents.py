@@ -15,8 +15,7 @@ from trainer.runtime.errors import ConfigInvalid
 
 SENTENCES_PER_DOCUMENT = 50
 """Text is cut into documents of so many sentences, so that even a single file has several documents. A random second
-segment is drawn from another one.
-"""
+segment is drawn from another one."""
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 

@@ -33,8 +33,7 @@ the order raises it. In version 1, blocks of 4,096 rows followed one another, an
 # Decision 31: 64 lanes, so that each batch mixes distant rows and each byte is read by one node.
 LANES = 64
 """Places of the data set that the gang reads at the same time. More lanes would divide the reading between more than 64
-ranks; fewer would mix less, and need less memory in a single-process training.
-"""
+ranks; fewer would mix less, and need less memory in a single-process training."""
 
 BLOCK_ROWS = 8192
 """Rows at most that are read from a shard at once, unless its chunks are higher. At a block's edges lie chunks that its

@@ -27,8 +27,7 @@ from trainer.runtime.errors import ConfigInvalid, StorageFailed
 
 AWS_CLIENT = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six", "urllib3")
 """Packages of AWS's client. Rank 0 of an elastic gang announces its pod with it, and programs' secrets are read with
-it. They are pure Python.
-"""
+it. They are pure Python."""
 
 S3, SECRETS = "s3", "secretsmanager"
 """Services whose descriptions are copied where they are needed: botocore holds hundreds, 30 MB."""

@@ -119,8 +119,7 @@ def is_module(name: str) -> bool:
 
 def imports_of(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Modules that a file imports anywhere, and the names that it takes from each, without imports for type checking
-    only.
-    """
+    only."""
     yield from _imports(ast.parse(source.read_text()))
 
 

@@ -19,8 +19,7 @@ class TrainingConfig:
     """Folder for checkpoints and TensorBoard events; else TRAINFLOW_RUN_DIR."""
     allow_changes: str | None = None
     """Settings, separated by commas, that may differ from the run whose checkpoint this run resumes:
-    `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused.
-    """
+    `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused."""
     steps_this_run: int = -1
     """Stop after so many steps, with a checkpoint to resume from; -1 continues to the last step."""
     log_steps: int = 1

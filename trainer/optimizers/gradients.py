@@ -75,8 +75,7 @@ class DuringBackward:
 
     needs_warm_up = True
     """DistributedDataParallel's reducer lays its buckets out again after the first backward pass, in the order of the
-    gradients' arrival. With three ranks or more, the last bit of a sum depends on that layout.
-    """
+    gradients' arrival. With three ranks or more, the last bit of a sum depends on that layout."""
 
     def __init__(self, model: nn.Module, *, bucket_mib: int) -> None:
         self.replica = DistributedDataParallel(

@@ -29,8 +29,8 @@ PADDING_TOKEN = 0
 
 KEPT_BYTES = 512 * 2**20
 """A rank's share of the data set stays in memory after the first epoch if it is at most this large: most of reading a
-shard is inflating it. A single-process training that does not keep its data holds a block of each lane, some 300 MiB.
-"""
+shard is inflating it. A single-process training that does not keep its data holds a block of each lane, some 300
+MiB."""
 
 WINDOW_ROWS = 4096
 """Rows that are put together at once: 2.4 MB of 128 tokens, and 64 rows of each lane in a single-process training."""

@@ -17,8 +17,7 @@ LONGEST_HEADER = 18
 
 END_BYTES = 2**16
 """Last bytes of an archive that are searched for its size without compression. The index of an xz stream takes some
-eight bytes a block, and blocks are 24 MiB where several threads compress with the default settings.
-"""
+eight bytes a block, and blocks are 24 MiB where several threads compress with the default settings."""
 
 XZ_WITHOUT_CHECK = b"\0\0"
 """Flags of an xz stream without a checksum (xz file format, 2.1.1.2), behind its first six bytes."""

@@ -19,8 +19,7 @@ from trainer.runtime.files import written_whole
 
 INSIDE = "_READY"
 """Name of the marker in earlier versions, which kept it in the folder. It is still read there, and never counts as a
-file.
-"""
+file."""
 
 
 @dataclass(frozen=True, kw_only=True)

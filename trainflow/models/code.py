@@ -40,8 +40,7 @@ def packed_sha256(code: str) -> str | None:
 
 def unpacked_reason(code: str | None) -> str | None:
     """Reason why code cannot run under this name; None for packed code, and without code. A local folder can only be
-    read on the machine of the spec's author.
-    """
+    read on the machine of the spec's author."""
     if code is None or packed_sha256(code) is not None:
         return None
     return (

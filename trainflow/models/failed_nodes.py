@@ -59,8 +59,7 @@ class FailedNodes(BaseModel):
     """Nodes that the run's next jobs do not use: one failure was the hardware's, or there were two of any class."""
     unproven: tuple[str, ...] = ()
     """Avoided nodes whose two failures may have had another reason, or that only a test found unhealthy. They are used
-    again if other nodes have too little room.
-    """
+    again if other nodes have too little room."""
 
     by_test: tuple[str, ...] = ()
     """The avoided nodes that only the test before the training found unhealthy."""

@@ -21,8 +21,7 @@ ELASTIC_LABEL = "trainflow/elastic"
 
 NETWORK_LABEL = "trainflow/network"
 """Label of pods that only pods of their job can reach. Pods from earlier versions lack it, and can reach each other
-until they end.
-"""
+until they end."""
 
 CLAIM_LABEL = "trainflow/claims"
 """Label of the ConfigMap with a run's claim on nodes. Value: their instance type."""
@@ -32,8 +31,8 @@ ENDS_AT_LABEL = "trainflow/ends-at"
 because a label takes no colons."""
 
 NODES_LABEL = "trainflow/nodes"
-"""Label of the nodes of a deployment. Value: their purpose. Nodes of a cluster that Trainflow did not create lack it.
-"""
+"""Label of the nodes of a deployment. Value: their purpose. Nodes of a cluster that Trainflow did not create lack
+it."""
 
 TRAINING_NODES = {NODES_LABEL: "training"}
 """Nodes that are started for a run and released after it."""

@@ -85,5 +85,4 @@ class ClusterMetric(StrEnum):
     PODS_PENDING = "PodsPending"
     ESTIMATED_USD = "EstimatedUsd"
     """Estimated cost of the nodes since the last survey, at on-demand prices; the sum over a day is the day's bill. It
-    is not published while the price of any running node is unknown.
-    """
+    is not published while the price of any running node is unknown."""

@@ -48,16 +48,14 @@ class Run(Fact):
     spec: Annotated[RunSpec, BeforeValidator(with_present_names)]
     """Also read from executions that began under an earlier version, with the names that its fields had there."""
     given_up: tuple[str, ...] = ()
-    """Instance types without capacity, in the order of the attempts. The spec above names the type in use, and
-    in `compute.fallback` the types that are left.
-    """
+    """Instance types without capacity, in the order of the attempts. The spec above names the type in use, and in
+    `compute.fallback` the types that are left."""
     linked_folder: str | None = None
     """Folder of the data set in the pods if the file system is linked to its bucket, so that a copy is not needed."""
     tools_image: str | None = None
     """Image of the run's small jobs; it stays the same if a new version is deployed during the run. None on Slurm,
     whose nodes do not use images, and in runs that began under a version without it: their small jobs run in the
-    workload's image.
-    """
+    workload's image."""
 
     failed_nodes: FailedNodes = FailedNodes()
     """Nodes that had failed jobs of the run; its next jobs avoid some of them."""
@@ -67,8 +65,7 @@ class Run(Fact):
     @property
     def tests_nodes(self) -> bool:
         """Whether the next gang's nodes are tested: only if a restart is left (otherwise a finding could only end the
-        run), and only while the test is not refuted.
-        """
+        run), and only while the test is not refuted."""
         is_useful = self.restarts_in_vain < self.spec.limits.max_restarts
         return self.spec.compute.check_nodes and is_useful and not self.failed_nodes.test_refuted_by
 
@@ -153,8 +150,7 @@ class MetricsCursor(Fact):
     last_loss: float | None = None
     last_checkpoint: int | None = None
     """Highest number of a checkpoint that the program reported or a job resumed from: its step, or its time if the
-    paths of checkpoints contain no step.
-    """
+    paths of checkpoints contain no step."""
     last_report: int | None = None
     """Newest step whose report line has been published; it may come a poll later than the step's metrics line."""
     progressed_at: datetime | None = None
@@ -249,8 +245,7 @@ class StagingProgress(Fact):
     files: int = 0
     moved_at: datetime | None = None
     """Time when these were first seen, by the Lambda's clock; None before the program runs, and while it waits for
-    another run that stages the same data set.
-    """
+    another run that stages the same data set."""
     importing: bool = False
     """Whether these fields describe FSx's import of the names, before the pod starts. It counts only names."""
 

@@ -145,8 +145,7 @@ class Inputs(_Entry):
     """Digest of the manifest that every file was checked against."""
     dataset_verified: str | None = None
     """Kind of checksum that verified the data set while it was staged; None if it was not verifiable, or if an earlier
-    version staged it.
-    """
+    version staged it."""
     dataset_bytes: int | None = None
     dataset_files: int | None = None
 

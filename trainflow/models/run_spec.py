@@ -81,18 +81,16 @@ class Compute(Section):
     fallback: Annotated[list[InstanceTypeName], Field(max_length=5)] = Field(default_factory=empty_list)
     """Other instance types, tried in this order: the next one as soon as AWS reports that the type before lacks
     capacity, and at the latest after `limits.capacity_timeout_minutes`. All jobs of the run then use it; the nodes of
-    the type before are released. Not for backend `slurm`.
-    """
+    the type before are released. Not for backend `slurm`."""
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Nodes of the gang. They start together or not at all. A trn1.2xlarge lacks EFA, so a gang of them has one node.
-    """
+    """Nodes of the gang. They start together or not at all. A trn1.2xlarge lacks EFA, so a gang of them has one
+    node."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
     """Training processes on each node. Neuron supports 1 or 2 on a trn1.2xlarge; 1, 2, 8 or 32 on a trn1.32xlarge and a
     trn1n.32xlarge; 1, 4, 16 or 64 on a trn2.48xlarge. CPU instances take up to one a vCPU."""
     backend: BackendName = "job"
     """Software that runs the gang: `job` is a Kubernetes Indexed Job, `pod` a bare Pod, `slurm` a Slurm job; the others
-    need software of that name in the cluster. docs/jobs.md compares them.
-    """
+    need software of that name in the cluster. docs/jobs.md compares them."""
     queue: Annotated[str, Field(pattern=OBJECT)] | None = None
     """Volcano queue, or Slurm partition; the default one if left out. Only for backends `volcano` and `slurm`."""
     priority_class: Annotated[str, Field(pattern=OBJECT)] | None = None
@@ -255,8 +253,7 @@ class Dataset(Section):
     It is read as the data set is: `public` and `region` hold for its bucket too."""
     max_expansion: Annotated[float, Field(ge=1, le=1e6)] | None = None
     """Limit for the size of an unpacked archive, as a multiple of its compressed size; a larger one is refused before
-    it fills the file system. Default: 100, and 64 MiB in any case.
-    """
+    it fills the file system. Default: 100, and 64 MiB in any case."""
     min_shards: Annotated[int, Field(ge=0)] | None = None
     """Fewest `*_training_*.hdf5` shards that it has to hold; each is opened and checked. With 0, whatever it holds is
     not looked into. Default: 1 for `trainer.pretrain`, which reads them, and 0 for every other program."""
@@ -358,8 +355,7 @@ class Precompile(Section):
     `trainflow validate` prints the choice."""
     steps_argument: Annotated[str, Field(pattern=FLAG)] | None = None
     """The program's own flag for the number of steps to run. Default: `steps_this_run` for Trainflow's own programs;
-    every other Python program is ended after `steps` calls of its optimizer.
-    """
+    every other Python program is ended after `steps` calls of its optimizer."""
     cacheset: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Begins the name of the cache's folder below `/cache`; what follows is made of all that changes the graphs, so no
     two runs spoil each other's. Another name makes everything be compiled anew. Default: the spec's name."""
@@ -390,15 +386,13 @@ class Limits(Section):
     max_total_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
     """Limit for the run's whole duration, in hours: waits, compilation and restarts count. After it, the program is
     asked for a checkpoint, the artifacts are published, and the run fails as DeadlineReached; `trainflow resume`
-    continues it.
-    """
+    continues it."""
     deadline: AwareDatetime | None = None
     """The same at a fixed time, with its zone: `"2027-01-31T18:00:00+01:00"`."""
     max_usd: Annotated[float, Field(gt=0)] | None = None
     """Limit for the estimated cost of the run's nodes, in USD at on-demand prices. The run then ends in the same way,
     as BudgetReached. A run that continues another one begins at zero. Refused for instance types without a known price
-    in the Region.
-    """
+    in the Region."""
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
     """Longest wait for the gang's nodes, in minutes, of each type of `compute.fallback`. Has no effect with
     Slurm, where jobs wait for nodes themselves."""
@@ -409,21 +403,17 @@ class Limits(Section):
     """Number of consecutive restarts of a job, from its newest checkpoint, without getting further than before,
     whatever the reason: a lost worker or node, a stall, a gang that did not come together, a node that the test before
     the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without steps
-    to a newer checkpoint, or without either for more than six hours.
-    """
+    to a newer checkpoint, or without either for more than six hours."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. If the program has
     not logged any step (`progress`): longest time without a new line in its log. While graphs are compiled: the same,
-    at least three hours. While a data set is being staged, or FSx imports its names: longest time without new data.
-    """
+    at least three hours. While a data set is being staged, or FSx imports its names: longest time without new data."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
     """Minutes without a successful poll of the job, or without its log, before the owner is notified. The job and the
-    run continue: the run fails only when the job's own time limit has passed as well.
-    """
+    run continue: the run fails only when the job's own time limit has passed as well."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences or samples per second, as the program counts, over all ranks. An alarm notifies a person of a lower
-    throughput; the run continues. None sets no floor.
-    """
+    throughput; the run continues. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
     """Least seconds between two polls. Waits are polled after a twentieth of the time waited, if that is longer; jobs
     after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""
@@ -466,8 +456,7 @@ class RunSpec(Section):
     resumes from the newest one of the first of them that has any. `trainflow resume` fills it in."""
     progress: Progress = "auto"
     """Format of the program's progress lines: `auto` detects it from the output, `none` expects no progress lines, or
-    one of the formats in docs/workloads.md.
-    """
+    one of the formats in docs/workloads.md."""
     precompile: Annotated[
         Precompile, BeforeValidator(_as_section, json_schema_input_type=Precompile | bool | Literal["auto"])
     ] = Precompile()

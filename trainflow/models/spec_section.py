@@ -29,8 +29,7 @@ IMAGE = (
 """Registry, repository, tag and digest, as a node reads an image's name (distribution/reference, reference.go).
 Sequences of dots and underscores in a repository are accepted here, and refused there. The characters of a tag are
 listed: pydantic's `\\w` has those of all languages. Nodes refuse them, and 128 of them take 70 ms to compile at every
-start.
-"""
+start."""
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 
 IN_WORDS = {

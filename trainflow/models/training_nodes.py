@@ -31,8 +31,7 @@ TROUBLE_BY_TAINT = {
     "node.kubernetes.io/unreachable": "NodeUnreachable",
 }
 """Reason that each taint stands for, the most certain first: taints of Kubernetes ("Taints and Tolerations"), of AWS's
-node termination handler, and of the two autoscalers.
-"""
+node termination handler, and of the two autoscalers."""
 
 
 class Node:

@@ -166,8 +166,7 @@ class Workload(Section):
     system, which runs with the same file, Python and platform share, and which comes before the image's packages."""
     image: Annotated[str, Field(pattern=IMAGE)] | None = None
     """Container image. Production runs name it by digest, so that a run can be repeated. Every backend needs one,
-    except `slurm`.
-    """
+    except `slurm`."""
     python_environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
     """Folder of a Python virtual environment on Slurm's nodes; the deployment's if left out. Only for backend
     `slurm`."""

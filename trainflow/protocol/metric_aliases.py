@@ -48,8 +48,7 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9_./-]+")
 
 def by_meaning(values: Mapping[str, object]) -> dict[str, object]:
     """Figures under Trainflow's names. Unknown figures keep their own names, with `_` for characters that CloudWatch or
-    a column's title does not accept. If several names have one meaning, the first in `ALIASES` is used.
-    """
+    a column's title does not accept. If several names have one meaning, the first in `ALIASES` is used."""
     named: dict[str, object] = {}
     for raw, value in values.items():
         if len(named) == MAX_METRICS:
@@ -67,8 +66,7 @@ def by_meaning(values: Mapping[str, object]) -> dict[str, object]:
 
 def counted(values: Mapping[str, object]) -> str:
     """Unit of the figure that `by_meaning` calls `sequences_per_second`: `sequences`, or `samples` if the program
-    reports those.
-    """
+    reports those."""
     lower = {name.lower() for name in values}
     said = next((alias for alias in ALIASES["sequences_per_second"] if alias in lower), SEQUENCES)
     return "samples" if "samples" in said else SEQUENCES

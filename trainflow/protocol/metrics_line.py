@@ -34,9 +34,7 @@ class StepMetrics:
     """One logged step. What its program does not say is None."""
 
     logged_at: datetime
-    """Time when rank 0 printed the line, in UTC: from the line, in whole seconds (pods run in UTC), or from the
-    log.
-    """
+    """Time when rank 0 printed the line, in UTC: from the line, in whole seconds (pods run in UTC), or from the log."""
     epoch: float | None
     step: int
     loss: float | None

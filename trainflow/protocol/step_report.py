@@ -38,8 +38,7 @@ LOGGED_AT = "logged_at"
 
 OLDEST, NEWEST = timedelta(days=13), timedelta(hours=1)
 """Bounds of `logged_at` before and after the line's time: CloudWatch accepts two weeks and two hours (API reference,
-PutMetricData).
-"""
+PutMetricData)."""
 
 _DECIMALS = {"learning_rate": 10, "mfu_percent": 2, "data_wait_percent": 3, "memory_mib": 0, "tokens_per_second": 1}
 """Decimals in the line, where they are not four."""

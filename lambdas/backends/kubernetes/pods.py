@@ -54,8 +54,7 @@ KEPT_SECONDS = 7 * 24 * 3600
 
 LOST_NODE_SECONDS = 60
 """Seconds that a pod stays on a node that is unreachable or not ready; Kubernetes' default is 300. The other nodes of
-the gang wait that long. Training continues on a node that loses its network for less.
-"""
+the gang wait that long. Training continues on a node that loses its network for less."""
 
 EVICTED_WHEN_LOST = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
 
