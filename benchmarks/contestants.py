@@ -3,7 +3,7 @@
 
 * `tutorial`: the tutorial's step (`benchmarks.seed_recipe`).
 * `good_eager`, `good_compiled`: what a good engineer achieves in an afternoon. Hugging Face's model with fused
-  attention, the vocabulary's head on the masked positions alone, one kernel for AdamW; the second with torch.compile.
+  attention, the vocabulary's head on only the masked positions, one kernel for AdamW; the second with torch.compile.
 * `ours`: the functions that the trainer's loop calls in a step, with the trainer's defaults.
 * `gemm`: matrix products of the sizes of a layer, and nothing else.
 
@@ -58,7 +58,7 @@ class Taken:
     """CPU time of all threads, in seconds."""
     seconds: float
     waited: float = 0.0
-    """Seconds for which the step waited for data."""
+    """Seconds that the step waited for data."""
     operations: float = 0.0
     """Multiplications and additions of the model, or of the products that were made."""
 
@@ -71,7 +71,7 @@ class Contestant(Protocol):
 
     @property
     def seconds_waited(self) -> float:
-        """Time for which its steps have waited for data."""
+        """Time that its steps have waited for data."""
 
     def prepare(self) -> None:
         """Do the work that does not count as part of the step."""
@@ -95,7 +95,7 @@ class Ours:
 
     @property
     def seconds_waited(self) -> float:
-        """Time for which the steps waited for data."""
+        """Time that the steps waited for data."""
         return self._batches.seconds_waited
 
     def prepare(self) -> None:

@@ -1,7 +1,7 @@
 """Measures the overhead of the orchestration: the demo in the twin, first with nothing prepared, then with caches.
 
-The second run finds the data set staged and the graphs compiled. Overhead is the wall time of the execution during
-which no pod of the run was running.
+The second run finds the data set staged and the graphs compiled. Overhead is the wall time of the execution without a
+running pod of the run.
 """
 
 from __future__ import annotations
