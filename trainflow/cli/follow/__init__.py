@@ -25,10 +25,10 @@ FRAMES_PER_SECOND = 4
 
 
 class Observer(Protocol):
-    """What is followed: `trainflow.client.observe.RunObserver`, or a test's replay."""
+    """Source of snapshots: `trainflow.client.observe.RunObserver`, or a test's replay."""
 
     def snapshot(self) -> RunSnapshot:
-        """What is known now."""
+        """Present state of the run."""
 
 
 def follow(

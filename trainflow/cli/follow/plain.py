@@ -88,7 +88,7 @@ class PlainView:
         yield from self._printed(until=None if all_of_them else snapshot.seconds - HOLD_SECONDS)
 
     def held_lines(self) -> Iterator[str]:
-        """The lines that are still held back, when there will be no other snapshot."""
+        """The lines that are still held back. Called after the last snapshot."""
         yield from self._printed(until=None)
 
     def _printed(self, *, until: float | None) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _within_second(moment: datetime | None) -> datetime | None:
 
 
 def _time_of_phase(pod: PodView) -> datetime | None:
-    """When the pod entered its phase; None where it does not say so."""
+    """Time when the pod entered its phase; None if its status does not contain it."""
     match pod.phase:
         case "Pending":
             return pod.created_at

@@ -157,7 +157,7 @@ def _state_cells(row: _Row, snapshot: RunSnapshot) -> tuple[Text, Text, Text, Te
 
 
 def _inner_state(snapshot: RunSnapshot) -> str:
-    """What the watch window does at the moment."""
+    """Present state of the watch window."""
     inner = [visit for visit in snapshot.states if visit.execution != snapshot.execution and visit.exited_at is None]
     return inner[-1].name if inner else ""
 
@@ -313,7 +313,7 @@ def _last_lines(snapshot: RunSnapshot) -> list[RenderableType]:
 
 
 def _log_tail(snapshot: RunSnapshot) -> list[Text]:
-    """A heading and the newest lines of the log that tells how far the run is."""
+    """A heading and the newest lines of the log that shows the progress of the run."""
     if snapshot.status is not RunStatus.RUNNING or snapshot.log_tail is None or not snapshot.log_tail[1]:
         return []
     pod, lines = snapshot.log_tail

@@ -70,12 +70,12 @@ class PlaceChoice(TrainflowError):
 
 
 def told_on(console: Console) -> Callable[[str], None]:
-    """What prints the sentences of a place as they are: unbroken, without markup."""
+    """Function that prints the sentences of a place as they are: unbroken, without markup."""
     return functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
 
 
 def require_time_scale(value: float) -> None:
-    """Raises `PlaceChoice` for a factor with which no wait of the state machines is one any more."""
+    """Raise `PlaceChoice` for a factor that would reduce the waits of the state machines to nothing."""
     if not value <= LARGEST_TIME_SCALE:  # NaN is no number to compare
         raise PlaceChoice(f"--time-scale {value:g}: give a number from 1 to {LARGEST_TIME_SCALE:,.0f}, such as 30.")
 

@@ -63,7 +63,7 @@ def resume(
     RUN was stopped or has failed; one that has succeeded needs --set, such as a larger number of steps. The new run has
     an id, a folder and a record of its own, whose spec names RUN. It is followed to its end as by `trainflow run`.
 
-    Exit status: as of `trainflow run`; 2 if RUN still runs or there is no checkpoint of it.
+    Exit status: as of `trainflow run`; 2 if RUN still runs or its checkpoints are missing.
     """
     if local and place is not None:
         raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")

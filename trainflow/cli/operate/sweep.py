@@ -21,7 +21,7 @@ WHY = {
     "unknown": "no run of this deployment is known by this id; never deleted",
     "unseen": "Step Functions did not answer whether the run goes on",
 }
-"""Why things stay, by the state of their run."""
+"""Reasons why objects stay, by the state of their run."""
 
 MAX_NAMED = 3
 """Things of a run that the text names; JSON has all."""
@@ -80,7 +80,7 @@ def _usd(usd: float | None) -> str:
 
 
 def _sum(left: list[RunLeftovers], *, deleted: bool) -> str:
-    """What the sweep was about, in one line."""
+    """Summary of the sweep in one line."""
     if not left:
         return "Nothing was deleted." if deleted else "Nothing would be deleted now."
     known = sum(run.usd_per_hour or 0.0 for run in left)

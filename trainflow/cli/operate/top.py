@@ -36,7 +36,7 @@ class Row:
     started_at: datetime
     details: RunDetails | None
     trouble: str | None = None
-    """Why nothing more is known of it."""
+    """Reason why the other fields are unknown."""
 
     def as_json(self) -> dict[str, Any]:
         """As `trainflow status --json`, or what is known instead."""
