@@ -43,11 +43,11 @@ OWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What is asked of the curves."""
+    """Range and resolution of the requested curves."""
 
     first: float = -math.inf
     last: float = math.inf
-    """Steps between which they are shown."""
+    """First and last step of the range."""
     points: int = 600
     """Points of each curve."""
     smoothing: float = 0.0
@@ -110,7 +110,7 @@ class RunCurves:
             }
 
     def metric(self, name: str, window: Window) -> dict[str, Any] | None:
-        """One curve in a window; None if the run has none of this name."""
+        """One curve in a window; None if the run does not have this metric."""
         with self._lock:
             series = self._series.get(name)
             return metric_payload(name, series, window, self._counted) if series else None

@@ -33,7 +33,7 @@ class EndedRuns:
         return [record for record in found if record is not None]
 
     def snapshot(self, run_id: str) -> RunSnapshot | None:
-        """The run as it was in the end; None if the folder has no record of it."""
+        """Final state of the run; None if the folder does not contain its record."""
         record = self._record(self.folder / run_id / RECORD_FILE) if is_name(run_id) else None
         if record is None:
             return None

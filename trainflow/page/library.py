@@ -26,7 +26,7 @@ from trainflow.record.pods import PodView
 from trainflow.record.steps import KeptSteps
 
 SNAPSHOT_SECONDS = 0.4
-"""Age at which a run is asked again: two views of it, or two tabs, share what was learned."""
+"""Seconds until a run is asked again: two views of it, or two tabs, share an answer."""
 
 LIST_SECONDS = 3.0
 """The same for the list of runs, which costs a request to AWS."""
@@ -35,7 +35,7 @@ KEPT_SECONDS = 5.0
 """The same for the steps that a deployment keeps."""
 
 RESUMED = frozenset({RunStatus.FAILED, RunStatus.ABORTED, RunStatus.TIMED_OUT})
-"""Ends after which a run may be continued as it is; one that has succeeded needs another spec."""
+"""Final statuses of runs that may be continued unchanged; one that has succeeded needs another spec."""
 
 STOPPED = explained("Aborted", "The run was stopped from the page.")
 
@@ -45,7 +45,7 @@ class KeepsSteps(Protocol):
     """A place that has the steps of a run beside its logs: `trainflow.client.runs.DeployedRuns`."""
 
     def kept_steps(self, run_id: str) -> KeptSteps | None:
-        """The steps that the workflow kept of a run; None if there are none."""
+        """The steps that the workflow kept of a run; None without any."""
 
 
 @runtime_checkable
@@ -57,10 +57,10 @@ class KeepsRuns(Protocol):
 
 
 class Snapshots(Protocol):
-    """What the page asks of a run that goes on: a `FollowedRun`, or a test's replay."""
+    """Source of a run's snapshots for the page: a `FollowedRun`, or a test's replay."""
 
     def snapshot(self) -> RunSnapshot:
-        """What is known now."""
+        """Present state of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +79,9 @@ class RunNow:
     """Whether a run that continues this one may be started: it has ended, and not as it should."""
     report: Path | None = None
     busy: Busy = field(default_factory=Busy)
-    """How busy its nodes are."""
+    """Utilization of its nodes."""
     fetched: FetchedLogs | None = None
-    """Logs that are not in `log_dir`; None where the place has no others."""
+    """Logs that are not in `log_dir`; None if the place does not keep others."""
     has_tails: bool = False
     """Whether the logs in `log_dir` are the last lines that an ended run has kept."""
 
@@ -95,7 +95,7 @@ class RunNow:
         return sorted(log.stem for log in self.log_dir.glob("*.log"))
 
     def log(self, name: str) -> OpenLog | None:
-        """The log of a pod, or of a `rank 7`; None if it has none here."""
+        """The log of a pod, or of a `rank 7`; None if it is not here."""
         name = name if self.has_tails else self._pod_of(name)
         path = self.log_dir / f"{name}.log"
         if not is_name(name):
@@ -194,14 +194,14 @@ class RunLibrary:
         workflow: Mapping[str, Any] | None = None,
         name: str = "",
     ) -> None:
-        """Asks nothing yet.
+        """Prepares the library; it does not ask the place yet.
 
         Args:
-            folder: Where ended runs have left their folders.
-            place: Where runs go on; None to show ended ones alone.
-            resume: Starts a run at the place that continues an ended one, and returns its id; None where none can be
-                started.
-            workflow: Definition for runs of which the place tells none. Default: the repository's.
+            folder: Folder of the folders of ended runs.
+            place: Place of active runs; None to show only ended ones.
+            resume: Starts a run at the place that continues an ended one, and returns its id; None if the place cannot
+                start runs.
+            workflow: Definition for runs whose own the place does not keep. Default: the repository's.
             name: Name of the place, for the title.
         """
         self.name = name
@@ -255,7 +255,7 @@ class RunLibrary:
         """One run.
 
         Raises:
-            RunNotFound: If there is none of this id.
+            RunNotFound: If the id is unknown.
             TrainflowError: If the place cannot be asked.
         """
         with self._lock:
@@ -281,8 +281,8 @@ class RunLibrary:
     def resume(self, run_id: str) -> str:
         """Start a run that continues an ended one; its id.
 
-        A page that asks again, because the answer was lost or the button was pressed twice, is told of the run that it
-        has started already, as long as that one goes on.
+        A repeated request, after a lost answer or a second press of the button, gets the run that was started already,
+        while that one is active.
 
         Raises:
             TrainflowError: If it cannot be continued; nothing was started then.
@@ -372,7 +372,7 @@ class _Supplemented:
         self._asked_at = -KEPT_SECONDS
 
     def snapshot(self) -> RunSnapshot:
-        """What is known now."""
+        """Present state of the run."""
         snapshot = self._followed.snapshot()
         if snapshot.steps or not isinstance(self._place, KeepsSteps):
             return snapshot

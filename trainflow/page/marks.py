@@ -32,7 +32,7 @@ def marks(snapshot: RunSnapshot) -> tuple[Mark, ...]:
 
 
 def _restarts(restarted: Iterable[Restart], steps: Sequence[StepMetrics]) -> list[Mark]:
-    """The step that a training had come to before each restart; a job that failed before its first step has none."""
+    """Marks of restarts, each at the last step before it. Jobs that failed before their first step are left out."""
     found = [(restart, _step_before(restart, steps)) for restart in restarted if restart.stage == Stage.TRAINING]
     named = [
         Mark(step, "restart", f"restart {number}, after {restart.error}")

@@ -1,4 +1,4 @@
-"""How busy a run's nodes are, asked for now and then beside what a page shows."""
+"""Utilization of a run's nodes, measured at intervals while a page shows the run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class MeasuresNodes(Protocol):
     """A place that publishes how busy nodes are: `trainflow.client.runs.DeployedRuns`."""
 
     def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
-        """How busy nodes of a run are now; None if nothing is known of them."""
+        """Present utilization of nodes of a run; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Busy:
-    """What is known of the nodes of a run."""
+    """Known utilization of the nodes of a run."""
 
     utilization: Utilization | None = None
     trouble: str = ""
-    """Why it is not known; a sentence."""
+    """Reason why it is unknown; a sentence."""
 
 
 class NodesOfRun:
@@ -45,7 +45,7 @@ class NodesOfRun:
         self._busy = Busy()
 
     def busy(self, snapshot: RunSnapshot) -> Busy:
-        """What is known now; after the end of the run, what was known last."""
+        """Present utilization; after the end of the run, the last one."""
         nodes = nodes_of(snapshot)
         is_due = time.monotonic() >= self._asked_at + ASK_SECONDS
         is_asking = self._thread is not None and self._thread.is_alive()
@@ -71,5 +71,5 @@ class NodesOfRun:
 
 
 def nodes_of(snapshot: RunSnapshot) -> frozenset[str]:
-    """The nodes on which pods of a run are now."""
+    """The present nodes of a run's pods."""
     return frozenset(pod.node for pod in snapshot.pods if pod.node and not pod.finished)
