@@ -37,7 +37,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         blind_after: Time to report that the job cannot be polled, unless a poll succeeds before.
         ends_by: Latest end of a job that cannot be polled.
         limit: Error of the limit that the run has reached then; null if the job has ended by itself.
-        long_run_ends: Time after which output proves that the job ran for long.
+        long_run_ends: Output after this time proves that the job ran for long.
     """
     run, submitted_at = event.run, event.submitted_at
     job = job_of(

@@ -20,7 +20,7 @@ TORN_DOWN = "its jobs are deleted and its nodes released; the clean-up that foll
 CLEANED_UP = "its jobs are deleted, and the nodes that no other run needs are released."
 """No numbers: the call that sends the message may not be the one that deleted the jobs."""
 KEPT = "pods and nodes stay, as the spec's teardown.on_failure asks; they continue to cost money."
-"""What a failed run leaves, by its spec."""
+"""Sentence about the resources of a failed run that are kept by its spec."""
 
 LONGEST_TITLE = 60
 """Longest name in a subject, which has room for 99 characters: an uploaded file, or an execution of up to 80 characters
@@ -67,10 +67,10 @@ def message(
         artifacts: Result of publishing its artifacts.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
         instance_type: Type of its nodes.
-        given_up: Types of its spec of which there was no capacity.
+        given_up: Types of its spec without capacity.
         avoided_nodes: Nodes that its jobs did not use any more after they had failed there.
         warnings: Warnings of its record.
-        tear_down: Whether a failed run is torn down; None if it had no jobs, or did not fail.
+        tear_down: Whether a failed run is torn down; None for a run without jobs or without a failure.
     """
     lines = [f"Run: {run_id}", f"Status: {status}"]
     if given_up:
@@ -197,7 +197,7 @@ def _forecast(warning: LimitWarning) -> str:
 
 
 def _logs(run_id: str, folder: str | None) -> list[str]:
-    """Where to read on: the last lines of pods in S3, and the command that shows the logs."""
+    """Places of the logs: the last lines of pods in S3, and the command that shows the logs."""
     return [*([f"Last lines: {folder}logs/"] if folder else []), f"Logs: trainflow logs {run_id}"]
 
 

@@ -26,7 +26,7 @@ from trainflow.protocol.step_report import StepReport
 FIELDS_OF_REPORTS = {row.field: row for row in REPORT_FIELDS}
 
 RESERVED = frozenset(RunMetric)
-"""Names of Trainflow's own metrics; a program's figure of such a name is kept for the record alone."""
+"""Names of Trainflow's own metrics; a program's figure of such a name is kept only for the record."""
 
 
 OLDEST = timedelta(days=14) - timedelta(hours=1)
@@ -43,8 +43,8 @@ class Sendable:
     moved: int = 0
     """Points whose time lay too far ahead: a program wrote local time without its zone. They count as of now."""
     dropped: int = 0
-    """Points that are too old for CloudWatch, or no number that it takes; the record has them. Losses that are not
-    finite are not counted: the run is told of them anyway."""
+    """Points that are too old for CloudWatch, or that it does not accept as numbers; the record has them. Losses that
+    are not finite are not counted: they are reported separately."""
 
 
 def sendable(data: Iterable[Datum], *, now: datetime) -> Sendable:

@@ -43,7 +43,7 @@ class Upload(BaseModel):
     key: str
     version_id: str | None
     uploaded_at: datetime | None = None
-    """Time of the event, in whole seconds; None of an event that has none."""
+    """Time of the event, in whole seconds; None if the event lacks it."""
 
     @property
     def title(self) -> str:
@@ -63,7 +63,7 @@ class Scheduled(BaseModel):
     scheduled_at: str
     spec: JsonValue
     overlap: Overlap = "allow"
-    """What happens while the schedule's previous run is going."""
+    """Behaviour while the schedule's previous run is active."""
 
     @property
     def title(self) -> str:
@@ -118,10 +118,10 @@ def parse_request(body: str) -> Request:
 
 
 def identity_of(request: Request) -> str:
-    """What a request has in common with its repetitions, and with no other request; of bounded length.
+    """Identity of a request, which it shares only with its repetitions; of bounded length.
 
     A version of an object is one request, also if S3 or EventBridge sends its event twice. In a bucket without versions
-    the time of the event tells it from others.
+    the time of the event identifies it.
     """
     match request:
         case Upload():

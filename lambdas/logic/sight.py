@@ -1,4 +1,4 @@
-"""How long a job is watched that cannot be polled: observing a training and training are two things."""
+"""Times and deadlines of a job that cannot be polled. The job itself continues meanwhile."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from trainflow.models.run import MetricsCursor, Run, Spending
 from trainflow.models.run_spec import Limits
 
 MARGIN = timedelta(minutes=15)
-"""Time in which a job that ran into its time limit ends: grace periods, and clocks that differ."""
+"""Time for a job that ran into its time limit to end: grace periods, and clocks that differ."""
 
 
 def blind_after(limits: Limits, *, now: datetime) -> datetime:
-    """When the owner is told, unless the job is polled once more until then."""
+    """Time to report that the job cannot be polled, unless a later poll succeeds."""
     return now + timedelta(minutes=limits.blind_minutes)
 
 
 def unread_after(limits: Limits, status: JobStatus, progress: MetricsCursor, *, now: datetime) -> datetime:
-    """When the owner is told that the log cannot be read, unless it is read once more until then.
+    """Time to report that the log cannot be read, unless it is read before.
 
-    The newest reading counts, or the start of a job whose log has not been read yet. It is the same moment for as long
-    as nothing is read.
+    It counts from the newest reading, or from the start of a job whose log has not been read yet, so it does not move
+    until the log is read.
     """
     last_read = max(filter(None, (progress.read_at, status.started_at)), default=now)
     return last_read + timedelta(minutes=limits.blind_minutes)
@@ -31,7 +31,7 @@ def unread_after(limits: Limits, status: JobStatus, progress: MetricsCursor, *, 
 
 @dataclass(frozen=True, kw_only=True)
 class EndOfSight:
-    """When a run ends whose job cannot be polled."""
+    """Latest end of a run whose job cannot be polled."""
 
     at: datetime
     limit: dict[str, str] | None
@@ -40,10 +40,10 @@ class EndOfSight:
 
 
 def end_of_sight(run: Run, spending: Spending, *, submitted_at: datetime) -> EndOfSight:
-    """When a run ends whose job cannot be polled: the job has ended by itself, or the run has reached a limit.
+    """Latest end of a run whose job cannot be polled: the job has ended by itself, or the run has reached a limit.
 
-    A job has ended in any case when the gang's time limit, within which its pods start, and its own have passed. Limits
-    of the run hold unseen: what its nodes cost does not change while a job runs.
+    A job has ended after the time limit of the gang, for the start of its pods, and its own. Limits of the run hold
+    without polls: the cost of its nodes does not change while a job runs.
     """
     gang_timeout = timedelta(minutes=run.spec.limits.gang_timeout_minutes)
     job_ended = submitted_at + gang_timeout + longest_job(run, spending, submitted_at=submitted_at) + MARGIN
@@ -56,17 +56,17 @@ def end_of_sight(run: Run, spending: Spending, *, submitted_at: datetime) -> End
 
 
 LONG_RUN = timedelta(hours=6)
-"""Time after which a job counts as progress of which nothing else is known. Faults that occur again occur at the start,
-in the first steps, or with the first checkpoint or evaluation. A training on 1,024 GPUs was interrupted every 7.5 hours
-(OPT-175B; G. Lockwood, "Job reliability", glennklockwood.com/garden/job-reliability, 11/2026), and smaller gangs less
-often."""
+"""A job that ran so long counts as progress if its steps and checkpoints are unknown. Repeated faults occur at the
+start, in the first steps, or with the first checkpoint or evaluation. A training on 1,024 GPUs was interrupted every
+7.5 hours (OPT-175B; G. Lockwood, "Job reliability", glennklockwood.com/garden/job-reliability, 11/2026), and smaller
+gangs less often."""
 
 
 def long_run_ends(limits: Limits, *, submitted_at: datetime) -> datetime:
-    """When a job has run for long: what its program prints after that shows that it was running for `LONG_RUN`.
+    """Output after this time proves that the job ran for `LONG_RUN`.
 
     Its pods were running by the end of the gang's time limit, or it has failed as GangIncomplete. A job that hangs is
-    ended after `limits.stall_minutes`, and so is what it prints then no sign of a long run.
+    ended after `limits.stall_minutes`, so its output until then does not prove a long run.
     """
     return submitted_at + timedelta(minutes=limits.gang_timeout_minutes + limits.stall_minutes) + LONG_RUN
 

@@ -48,7 +48,7 @@ FIRST_ATTEMPT = "ErrImagePull"
 
 
 def probed(result: Mapping[str, Any]) -> Probed:
-    """The probe's result, whatever the version of the trainer in the image; what is no such fact is left out."""
+    """The probe's result, whatever the version of the trainer in the image; values of another type are left out."""
     versions = result.get("versions")
     named = versions.items() if isinstance(versions, dict) else ()
     known: dict[str, Any] = {name: result[name] for name in TEXTS if isinstance(result.get(name), str)}
