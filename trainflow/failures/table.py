@@ -25,21 +25,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class FailureClass:
-    """A named error in which a job can end."""
+    """A named error of a job."""
 
     name: str
     """Name of a class of `trainflow.errors`."""
     restart: bool
     """Whether the same job may succeed at another attempt."""
     same_node: bool
-    """Whether another attempt may use the node again on which the job failed."""
+    """Whether another attempt may use the node of the failure again."""
     words: tuple[str, ...]
     """Other names of the class, in lower case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What leads to a class."""
+    """A rule that assigns evidence to a class."""
 
     name: str
     kind: Kind
@@ -49,7 +49,7 @@ class Rule:
     error_by_line: tuple[tuple[re.Pattern[str], FailureClass], ...]
     """More exact classes, by what else the line says; the first that is found counts."""
     advice: str
-    """What to do, where it is more than the class says; empty otherwise."""
+    """Advice, if it is more than that of the class; else empty."""
     log: tuple[re.Pattern[str], ...]
     message: tuple[re.Pattern[str], ...]
     exception_says: tuple[re.Pattern[str], ...]
@@ -59,12 +59,12 @@ class Rule:
     exit_codes: frozenset[int]
     exceptions: frozenset[str]
     exception_named: tuple[re.Pattern[str], ...]
-    """What is in the names of exceptions of the rule, in their own spelling."""
+    """Patterns for names of exceptions, in their own spelling."""
     yields: bool
-    """Whether an exception that ended the program comes first, if a rule explains it: the line may be about trouble
-    that the program overcame."""
+    """Whether a final exception with a rule of its own overrides this rule: the line may describe a problem that was
+    handled."""
     hang: bool
-    """Whether a line that `log` finds says of a running job that it hangs."""
+    """Whether a line that matches `log` shows that a running job hangs."""
 
     def error_at(self, *, has_steps: bool, line: str = "") -> FailureClass:
         """The class of a job's failure.
@@ -102,7 +102,7 @@ def failure_table() -> Table:
 
 
 def restarted_errors() -> list[str]:
-    """Names of the errors after which a job is restarted, in alphabetical order."""
+    """Names of the errors whose jobs are restarted, in alphabetical order."""
     return sorted(name for name, row in failure_table().classes.items() if row.restart)
 
 

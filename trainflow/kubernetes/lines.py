@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 LONGEST_LINE_BYTES = 64 * 1024
-"""What a function keeps of a line: a program may write one without an end."""
+"""Maximum length of a line in a function, since a program may write one without an end."""
 
 LONGEST_OBJECT_BYTES = 8 * 1024 * 1024
-"""What anybody else keeps of a line. A line of a watch is an object, of which etcd takes 1.5 MiB."""
+"""Maximum length of a line elsewhere. A line of a watch is an object; etcd stores at most 1.5 MiB of one."""
 
 
 def lines_of(chunks: Iterable[bytes], *, longest: int = LONGEST_OBJECT_BYTES) -> Iterator[bytes]:
