@@ -8,9 +8,9 @@ from functools import partial
 from lambdas.backends import job, jobset, pod, pytorchjob, volcano
 from lambdas.backends.backend import Backend
 from lambdas.backends.deployment import Deployment
-from lambdas.backends.holder import Holder
 from lambdas.backends.kubernetes.backend import KubernetesBackend, held_objects
 from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.run_objects import Holder
 from lambdas.backends.slurm.backend import SlurmBackend, SlurmHolder
 from trainflow.models.backends import BackendName
 

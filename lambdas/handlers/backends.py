@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lambdas.backends.backend import Backend
-from lambdas.backends.holder import Holder
 from lambdas.backends.registry import BACKENDS, HOLDERS
+from lambdas.backends.run_objects import Holder
 from lambdas.gateways import kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.environment import read

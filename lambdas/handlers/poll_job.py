@@ -13,7 +13,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
-from lambdas.logic.sight import blind_after, timestamp, unread_after
+from lambdas.logic.unreachable import blind_after, timestamp, unread_after
 from lambdas.logic.watching import (
     disruption,
     is_long_compilation,

@@ -12,7 +12,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import longest_job
-from lambdas.logic.sight import blind_after, end_of_sight, long_run_ends, timestamp
+from lambdas.logic.unreachable import blind_after, end_of_sight, long_run_ends, timestamp
 from trainflow.models.compile_cache import CacheUse
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import Run, Spending, Stage

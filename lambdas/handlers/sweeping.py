@@ -9,7 +9,7 @@ from datetime import datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lambdas.backends.holder import Holder
+from lambdas.backends.run_objects import Holder
 from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.runs import RunTable

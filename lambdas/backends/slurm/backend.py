@@ -134,7 +134,7 @@ class SlurmBackend:
 
 
 class SlurmHolder:
-    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `lambdas.backends.holder.Holder`."""
+    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `lambdas.backends.run_objects.Holder`."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment

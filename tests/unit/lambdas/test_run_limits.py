@@ -10,7 +10,7 @@ import pytest
 from lambdas.handlers import acquire_cache, ensure_capacity, notify, poll_job, stage_data, submit_job, tear_down
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import first_bound, held, longest_job, require_within_limits, seconds_left, warning
-from lambdas.logic.sight import end_of_sight
+from lambdas.logic.unreachable import end_of_sight
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws

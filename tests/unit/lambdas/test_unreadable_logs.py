@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify
-from lambdas.logic.sight import blind_after, timestamp, unread_after
+from lambdas.logic.unreachable import blind_after, timestamp, unread_after
 from tests.asl.interpreter import MAX_EVENTS, Answer, Interpreter
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws

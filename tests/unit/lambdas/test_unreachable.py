@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
-from lambdas.logic.sight import blind_after, end_of_sight, long_run_ends, timestamp
+from lambdas.logic.unreachable import blind_after, end_of_sight, long_run_ends, timestamp
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
