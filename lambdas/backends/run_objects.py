@@ -7,7 +7,7 @@ from typing import Protocol
 from trainflow.models.leftovers import Held
 
 
-class Holder(Protocol):
+class RunObjects(Protocol):
     """A cluster, with the things of all runs of the deployment."""
 
     def held(self) -> list[Held]:

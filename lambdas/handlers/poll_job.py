@@ -13,7 +13,7 @@ from lambdas.handlers import backends
 from lambdas.handlers.failures import failure_of
 from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
-from lambdas.logic.unreachable import blind_after, timestamp, unread_after
+from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
 from lambdas.logic.watching import (
     disruption,
     is_long_compilation,
@@ -85,8 +85,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     return {
         "phase": phase.value,
         "wait_seconds": pause if left is None else min(pause, left),
-        "blind_after": timestamp(blind_after(limits, now=now)),
-        "unread_after": timestamp(unread_after(limits, status, event.progress, now=now)),
+        "blind_after": timestamp(report_unreachable_at(limits, now=now)),
+        "unread_after": timestamp(report_unreadable_at(limits, status, event.progress, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
 

@@ -12,7 +12,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import longest_job
-from lambdas.logic.unreachable import blind_after, end_of_sight, long_run_ends, timestamp
+from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
 from trainflow.models.compile_cache import CacheUse
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import Run, Spending, Stage
@@ -49,10 +49,10 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         longest=longest_job(run, event.spending, submitted_at=submitted_at),
     )
     backends.connect(job.ref.backend).submit(job)
-    unseen = end_of_sight(run, event.spending, submitted_at=submitted_at)
+    unseen = unreachable_deadline(run, event.spending, submitted_at=submitted_at)
     return {
         "job": job.ref.model_dump(mode="json"),
-        "blind_after": timestamp(blind_after(run.spec.limits, now=datetime.now(UTC))),
+        "blind_after": timestamp(report_unreachable_at(run.spec.limits, now=datetime.now(UTC))),
         "ends_by": timestamp(unseen.at),
         "limit": unseen.limit,
         "long_run_ends": timestamp(long_run_ends(run.spec.limits, submitted_at=submitted_at)),

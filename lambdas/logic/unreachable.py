@@ -14,12 +14,12 @@ MARGIN = timedelta(minutes=15)
 """Time for a job that ran into its time limit to end: grace periods, and clocks that differ."""
 
 
-def blind_after(limits: Limits, *, now: datetime) -> datetime:
+def report_unreachable_at(limits: Limits, *, now: datetime) -> datetime:
     """Time to report that the job cannot be polled, unless a later poll succeeds."""
     return now + timedelta(minutes=limits.blind_minutes)
 
 
-def unread_after(limits: Limits, status: JobStatus, progress: MetricsCursor, *, now: datetime) -> datetime:
+def report_unreadable_at(limits: Limits, status: JobStatus, progress: MetricsCursor, *, now: datetime) -> datetime:
     """Time to report that the log cannot be read, unless it is read before.
 
     It counts from the newest reading, or from the start of a job whose log has not been read yet, so it does not move
@@ -30,7 +30,7 @@ def unread_after(limits: Limits, status: JobStatus, progress: MetricsCursor, *, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndOfSight:
+class UnreachableDeadline:
     """Latest end of a run whose job cannot be polled."""
 
     at: datetime
@@ -39,7 +39,7 @@ class EndOfSight:
     and what prevents the polls is the error."""
 
 
-def end_of_sight(run: Run, spending: Spending, *, submitted_at: datetime) -> EndOfSight:
+def unreachable_deadline(run: Run, spending: Spending, *, submitted_at: datetime) -> UnreachableDeadline:
     """Latest end of a run whose job cannot be polled: the job has ended by itself, or the run has reached a limit.
 
     A job has ended after the time limit of the gang, for the start of its pods, and its own. Limits of the run hold
@@ -49,10 +49,10 @@ def end_of_sight(run: Run, spending: Spending, *, submitted_at: datetime) -> End
     job_ended = submitted_at + gang_timeout + longest_job(run, spending, submitted_at=submitted_at) + MARGIN
     bound = first_bound(run, spending)
     if bound is None or bound.at > job_ended:
-        return EndOfSight(at=job_ended, limit=None)
+        return UnreachableDeadline(at=job_ended, limit=None)
     reached = bound.limit or "the end of its nodes"
     message = f"The run reached {reached} at {bound.at:%Y-%m-%d %H:%M} UTC, when its job could not be polled."
-    return EndOfSight(at=bound.at, limit={"Error": bound.error.__name__, "Cause": message})
+    return UnreachableDeadline(at=bound.at, limit={"Error": bound.error.__name__, "Cause": message})
 
 
 LONG_RUN = timedelta(hours=6)

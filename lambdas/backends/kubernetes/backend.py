@@ -189,7 +189,7 @@ class KubernetesBackend:
 
 
 def held_objects(deployment: Deployment) -> HeldObjects:
-    """Objects of all runs in the deployment's cluster, which implements `lambdas.backends.run_objects.Holder`."""
+    """Objects of all runs in the deployment's cluster, which implements `lambdas.backends.run_objects.RunObjects`."""
     return kubernetes.held_objects(deployment.cluster_name, namespace=deployment.namespace)
 
 

@@ -133,8 +133,8 @@ class SlurmBackend:
         return seen.packages if isinstance(seen, Probed) else None
 
 
-class SlurmHolder:
-    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `lambdas.backends.run_objects.Holder`."""
+class SlurmRunObjects:
+    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `RunObjects`."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
