@@ -35,7 +35,7 @@ def run(corpus: Path = CORPUS) -> Result:
     cases = read_corpus(corpus)
     failure_table()  # it is read once per process
     began = time.perf_counter()
-    verdicts = [judge(evidence_of(case)) for case in cases]
+    verdicts = [judge(case_evidence(case)) for case in cases]
     seconds = time.perf_counter() - began
     judged = list(zip(cases, verdicts, strict=True))
     wrong = [_described(case, verdict) for case, verdict in judged if not is_right(case, verdict)]
@@ -80,7 +80,7 @@ def read_corpus(path: Path) -> list[dict[str, Any]]:
     return cases
 
 
-def evidence_of(case: Mapping[str, Any]) -> Evidence:
+def case_evidence(case: Mapping[str, Any]) -> Evidence:
     """The evidence that a case describes."""
     logs = case.get("logs") or []
     return Evidence(

@@ -139,13 +139,13 @@ def recovery() -> Part:
         for name, failure in FAILURES.items():
             began, history = _suffer(twin, f"recovery-{name.lower()}-aa", failure)
             row = table[name] = Row(injected=1)
-            seconds[name] = times_of(history, began, row, wanted=name)
+            seconds[name] = recovery_times(history, began, row, wanted=name)
             row.add(left(twin))
     late = {name: times for name, times in seconds.items() if max(times.values(), default=0.0) > GOAL_SECONDS}
     return table, seconds, {"goal_seconds": GOAL_SECONDS, "late": late, "poll_seconds": POLL_SECONDS / TIME_SCALE}
 
 
-def times_of(history: ExecutionHistory, began: float | None, row: Row, *, wanted: str) -> dict[str, float]:
+def recovery_times(history: ExecutionHistory, began: float | None, row: Row, *, wanted: str) -> dict[str, float]:
     """The two times in seconds, from the history of a run whose job failed.
 
     What is missing, and a failure by another name, is counted in the row as lost.

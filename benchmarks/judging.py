@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from benchmarks.fault_runs import steps
-from benchmarks.overhead import REPOSITORY, seconds_of
+from benchmarks.overhead import REPOSITORY, measure_seconds
 from benchmarks.result import Result, this_machine
 
 ROUNDS, NUM_STEPS = 3, 15
@@ -59,7 +59,7 @@ def summary(found: dict[str, list[dict[str, float]]], machine: dict[str, Any]) -
 def _measured(folder: Path, way: str) -> dict[str, float]:
     usage = folder / "usage.json"
     command = [sys.executable, "-m", "benchmarks.judging", way, str(usage), str(folder)]
-    wall_seconds = seconds_of(command, f"benchmarks.judging {way}")
+    wall_seconds = measure_seconds(command, f"benchmarks.judging {way}")
     cpu: float = json.loads(usage.read_text())
     return {"wall": round(wall_seconds, 2), "cpu": round(cpu, 2)}
 

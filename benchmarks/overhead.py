@@ -63,7 +63,7 @@ def summary(first: MeasuredRun, second: MeasuredRun, machine: Mapping[str, Any])
     )
 
 
-def seconds_of(command: Sequence[str], name: str) -> float:
+def measure_seconds(command: Sequence[str], name: str) -> float:
     """Wall time of a command of the project.
 
     Args:
@@ -90,7 +90,7 @@ def seconds_of(command: Sequence[str], name: str) -> float:
 def _measure(folder: Path) -> MeasuredRun:
     out = folder / "out"
     command = [str(Path(sys.executable).with_name("trainflow")), "run", str(SPEC), "--local"]
-    wall_seconds = seconds_of([*command, "--home", str(folder / "home"), "--out", str(out)], " ".join(command))
+    wall_seconds = measure_seconds([*command, "--home", str(folder / "home"), "--out", str(out)], " ".join(command))
     record = read_record(out / "latest" / "run.json")
     if record.status is not RunStatus.SUCCEEDED:
         raise BenchmarkFailed(f"Run {record.run_id} ended as {record.status.value}.")

@@ -248,7 +248,7 @@ def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
         shards: The data set.
         kept_bytes: What the trainer may keep in memory from one epoch to the next; the tutorial keeps nothing.
     """
-    from benchmarks.seed_recipe import batches_of
+    from benchmarks.seed_recipe import read_batches
     from trainer.data.shards import open_dataset
     from trainer.pretraining.batches import BatchReader
 
@@ -259,7 +259,7 @@ def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
     position = 0
 
     def seed() -> None:
-        for _ in batches_of(next(order), BATCH_SIZE):
+        for _ in read_batches(next(order), BATCH_SIZE):
             pass
 
     def ours() -> None:

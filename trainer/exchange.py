@@ -53,7 +53,7 @@ def export_weights(run_dir: Path, folder: Path) -> Mapping[str, Any]:
     """
     found = hugging_face.checkpoint_in(run_dir, option="run_dir", say=_say)
     model = hugging_face.new_model(found.shape)
-    weights = hugging_face.weights_of(found, shape=found.shape)
+    weights = hugging_face.read_weights(found, shape=found.shape)
     model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     try:
         model.save_pretrained(folder)
@@ -77,7 +77,7 @@ def import_weights(folder: Path, run_dir: Path) -> Mapping[str, Any]:
     found = hugging_face.hugging_face_in(folder, option="folder")
     if list((run_dir / checkpoint_files.FOLDER).glob("step-*.pt")):
         raise ConfigInvalid(f"--run_dir {run_dir} holds checkpoints already; give the folder of a new training.")
-    state = {"model": hugging_face.weights_of(found, shape=found.shape), "optimizer": None}
+    state = {"model": hugging_face.read_weights(found, shape=found.shape), "optimizer": None}
     written = checkpoint.write(run_dir, state, Progress(), Fingerprint(vars(found.shape), settings={}))
     return {"checkpoint": str(written.path), "folder": str(folder)}
 

@@ -148,7 +148,7 @@ def link(source: Source, folder: Path, config: StageConfig) -> Marker:
     checksums = _manifest(config)
     restored: list[Path] = []
     progress = Progress(source.num_bytes, files=lambda: len(restored))
-    paths = linked.paths_of(source, folder)
+    paths = linked.linked_paths(source, folder)
 
     def there(path: Path) -> None:
         restored.append(path)
@@ -281,7 +281,7 @@ def _stored_checksums(
         place = parse_s3_url(file.url)
         if place is None or file.etag is None:
             return None
-        return stored_checksum.of_object(client, bucket=place.bucket, key=place.key, size=file.size, etag=file.etag)
+        return stored_checksum.find(client, bucket=place.bucket, key=place.key, size=file.size, etag=file.etag)
 
     return stored
 

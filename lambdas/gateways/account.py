@@ -35,7 +35,7 @@ def _client(service: str, region: str | None = None) -> Any:
     return boto3.client(service, region_name=region, config=SHORT_TIMEOUTS)  # type: ignore[call-overload]
 
 
-def zones_of(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
+def subnet_zones(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
     """The zones of subnets."""
 
     def ask() -> tuple[Zone, ...]:

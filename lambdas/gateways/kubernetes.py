@@ -17,12 +17,12 @@ from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
 from lambdas.gateways.kubernetes_objects import (
     DISRUPTIONS,
-    claim_of,
     grants_name,
     is_disrupted,
     last_warning,
     log_lines,
     lost_pod,
+    parse_claim,
     pending_reason,
     troubled_pods,
     worker_pod,
@@ -141,7 +141,7 @@ class KubernetesCluster:
         """
         for manifest in objects:
             try:
-                self._api.call("POST", self._collection_of(manifest), body=manifest)
+                self._api.call("POST", self._collection_path(manifest), body=manifest)
             except AlreadyExists:
                 self._expect_same(manifest)
             except RequestRefused as error:
@@ -428,11 +428,11 @@ class KubernetesCluster:
         return dict(used)
 
     def _claims(self, selector: str) -> list[Claim]:
-        return [claim_of(found) for found in self._api.list(self._core("configmaps"), selector)]
+        return [parse_claim(found) for found in self._api.list(self._core("configmaps"), selector)]
 
     def _expect_same(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        existing = self._api.call("GET", f"{self._collection_of(manifest)}/{name}")
+        existing = self._api.call("GET", f"{self._collection_path(manifest)}/{name}")
         wanted = manifest["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
         if (existing["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION) != wanted:
             raise JobConflict(f"A {manifest['kind']} named '{name}' exists and was made from another specification.")
@@ -460,7 +460,7 @@ class KubernetesCluster:
     def _core(self, plural: str) -> str:
         return f"{CORE}/namespaces/{self._namespace}/{plural}"
 
-    def _collection_of(self, manifest: dict[str, Any]) -> str:
+    def _collection_path(self, manifest: dict[str, Any]) -> str:
         api, plural = COLLECTIONS[manifest["apiVersion"], manifest["kind"]].split()
         return f"{api}/namespaces/{self._namespace}/{plural}"
 

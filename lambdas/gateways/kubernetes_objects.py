@@ -64,7 +64,7 @@ def lost_pod(events: Sequence[Any]) -> WorkerPod | None:
     )
 
 
-def claim_of(config_map: Any) -> Claim:
+def parse_claim(config_map: Any) -> Claim:
     """The claim that a ConfigMap stores."""
     labels = config_map["metadata"]["labels"]
     return Claim(

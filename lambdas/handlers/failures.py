@@ -11,7 +11,7 @@ from trainflow.models.job_status import JobStatus
 from trainflow.models.run import JobRef
 
 
-def failure_of(
+def job_failure(
     backend: Backend, job: JobRef, status: JobStatus, *, last_step: int | None, may_resume: bool = False
 ) -> TrainflowError:
     """The error to raise for a job whose status is failed; the arguments are those of `failure`."""

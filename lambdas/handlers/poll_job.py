@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
-from lambdas.handlers.failures import failure_of
+from lambdas.handlers.failures import job_failure
 from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
@@ -63,7 +63,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if status.phase is None:
         spec = event.run.spec
         may_resume = spec.progress == "none" and spec.checkpoint is not None
-        raise failure_of(backend, event.job, status, last_step=event.progress.last_step, may_resume=may_resume)
+        raise job_failure(backend, event.job, status, last_step=event.progress.last_step, may_resume=may_resume)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
     if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):

@@ -86,7 +86,7 @@ def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
     The group needs one node more for each. One that has been replaced does not exist any more.
     """
     avoided = {name for claim in claims for name in claim.avoided_nodes}
-    return {node.name for node in nodes if node.name in avoided or node.leaves}
+    return {node.name for node in nodes if node.name in avoided or node.is_terminating}
 
 
 def replaceable_nodes(
@@ -192,7 +192,7 @@ reference, "Error codes"), or the sentence that Auto Scaling quotes of the first
 instance launch failure"; aws/containers-roadmap issue 2204 has both)."""
 
 
-def shortage_of(launches: Iterable[FailedLaunch], *, since: datetime) -> str | None:
+def newest_shortage(launches: Iterable[FailedLaunch], *, since: datetime) -> str | None:
     """The newest message that AWS lacks capacity for the run's nodes.
 
     Args:

@@ -114,7 +114,7 @@ def usd(instance_type: str, num_nodes: int, time: timedelta, *, region: str) -> 
     return None if price is None else num_nodes * price * (time / timedelta(hours=1))
 
 
-def no_price(instance_type: str, *, region: str) -> str:
+def unknown_price_text(instance_type: str, *, region: str) -> str:
     """The sentence that replaces a cost where no price is known."""
     return f"No on-demand price of {instance_type} in {region} is known; trainflow/models/prices.json has none."
 

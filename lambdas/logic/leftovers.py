@@ -46,15 +46,15 @@ def leftovers(held: Iterable[Held], owners: Mapping[str, Owner], *, now: datetim
     by_run: dict[str, list[Held]] = {}
     for each in held:
         by_run.setdefault(each.run_id, []).append(each)
-    judged = ((run_id, state_of(owners[run_id], now=now)) for run_id in sorted(by_run))
+    judged = ((run_id, leftover_state(owners[run_id], now=now)) for run_id in sorted(by_run))
     return [
-        _of_run(run_id, state, by_run[run_id], owners[run_id], region=region)
+        _run_leftovers(run_id, state, by_run[run_id], owners[run_id], region=region)
         for run_id, state in judged
         if state is not None
     ]
 
 
-def state_of(owner: Owner, *, now: datetime) -> LeftoverState | None:
+def leftover_state(owner: Owner, *, now: datetime) -> LeftoverState | None:
     """Treatment of a run's objects; None if it is running.
 
     Step Functions decides whether a run goes on, not its row: a redriven run goes on although its row has an end.
@@ -100,7 +100,7 @@ def _status(owner: Owner) -> RunStatus | None:
     return RunStatus.FAILED if owner.row.status is RunStatus.RUNNING else owner.row.status
 
 
-def _of_run(run_id: str, state: LeftoverState, held: list[Held], owner: Owner, *, region: str) -> RunLeftovers:
+def _run_leftovers(run_id: str, state: LeftoverState, held: list[Held], owner: Owner, *, region: str) -> RunLeftovers:
     num_nodes, instance_type = _nodes(held, owner.row)
     price = usd_per_hour(instance_type, region=region) if instance_type else None
     return RunLeftovers(

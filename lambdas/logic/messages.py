@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from lambdas.logic.fleet import IdleNodes, no_price, usd
+from lambdas.logic.fleet import IdleNodes, unknown_price_text, usd
 from trainflow.errors import ENDED_BY_LIMIT, NodeUnhealthy, TrainflowError
 from trainflow.links import execution_link, object_link
 from trainflow.models.failed_nodes import failed_node, proves_node_bad, refutation
@@ -240,7 +240,7 @@ def refused_upload(message: str) -> str:
     return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"
 
 
-def not_its_turn(title: str, scheduled_at: str, *, waits: bool, arn: str) -> tuple[str, str]:
+def overlap_message(title: str, scheduled_at: str, *, waits: bool, arn: str) -> tuple[str, str]:
     """Subject and message about a scheduled run that was not started, because the schedule's previous run is going.
 
     Args:
@@ -316,7 +316,7 @@ def idle_nodes_released(idle: IdleNodes, num_nodes: int, *, region: str, now: da
     lines = [
         f"Nodes: {num_nodes} x {idle.instance_type}",
         f"What happened: no run claimed them for {minutes:.0f} minutes, so they were released.",
-        no_price(idle.instance_type, region=region)
+        unknown_price_text(idle.instance_type, region=region)
         if cost is None
         else f"They cost about {cost:.2f} USD in that time, at the on-demand price.",
     ]

@@ -35,7 +35,7 @@ def is_going(row: ScheduleRow, status: RunStatus | None, *, now: datetime) -> bo
     return status is RunStatus.RUNNING or (status is None and now - row.seen_at < STARTS_WITHIN)
 
 
-def turn_of(request: Scheduled, row: ScheduleRow | None, *, is_going: bool, now: datetime) -> Turn:
+def decide_turn(request: Scheduled, row: ScheduleRow | None, *, is_going: bool, now: datetime) -> Turn:
     """Decide about a request.
 
     Args:

@@ -14,7 +14,7 @@ from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.models.code import unpacked_reason
 from trainflow.models.leftovers import Execution as KnownExecution
 from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import spec_of
+from trainflow.models.run_spec import spec_from_document
 from trainflow.models.spec_document import canonical, decode
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -117,7 +117,7 @@ def parse_request(body: str) -> Request:
     )
 
 
-def identity_of(request: Request) -> str:
+def request_identity(request: Request) -> str:
     """Identity of a request, which it shares only with its repetitions; of bounded length.
 
     A version of an object is one request, also if S3 or EventBridge sends its event twice. In a bucket without versions
@@ -131,7 +131,7 @@ def identity_of(request: Request) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
-def refusal_of(identity: str) -> str:
+def refusal_notice(identity: str) -> str:
     """Name of the message that a request was refused, in the run table."""
     return f"refused {identity}"
 
@@ -178,7 +178,7 @@ def execution_of_schedule(request: Scheduled) -> Execution:
 
 
 def _execution(document: Any, *, identity: Any) -> Execution:
-    spec, text = spec_of(document), canonical(document)
+    spec, text = spec_from_document(document), canonical(document)
     if reason := unpacked_reason(spec.workload.code):
         raise InvalidRunSpec(reason)
     digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]

@@ -23,7 +23,7 @@ from trainer.classification import digits
 from trainer.classification.config import ClassificationConfig
 from trainer.classification.digits import Digits
 from trainer.data import data_order
-from trainer.data.data_order import DataOrder, Positions, blocks_of
+from trainer.data.data_order import DataOrder, Positions, cut_blocks
 from trainer.device import Device
 from trainer.device.distributed import Gang
 from trainer.loop.task import Plan, Samples
@@ -155,7 +155,7 @@ class PictureReader:
         """
         self._digits = digits
         self._world_size = world_size
-        blocks = blocks_of([len(digits)], block_rows=len(digits))
+        blocks = cut_blocks([len(digits)], block_rows=len(digits))
         self.order = DataOrder(blocks, seed=seed, lanes=1)
         self.seconds_waited = 0.0
 

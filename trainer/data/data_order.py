@@ -76,7 +76,7 @@ class _Stretch(NamedTuple):
     length: int
 
 
-def blocks_of(
+def cut_blocks(
     samples_per_shard: Sequence[int],
     *,
     chunk_rows: Sequence[int] | None = None,
@@ -157,7 +157,7 @@ class DataOrder:
             yield _Stretch(epoch, offset, place, taken)
             place += taken
 
-    def _lanes_of(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int, int, range]]:
+    def _stretch_lanes(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int, int, range]]:
         """Each lane of a stretch: its first place, from one of its places to the next, and the indices in the lane."""
         cycle = self.lanes // math.gcd(self.lanes, step)
         stride = step * cycle // self.lanes
@@ -168,7 +168,7 @@ class DataOrder:
             yield lane, stretch.place + turn, cycle, range(index, index + num_rows * stride, stride)
 
     def _pieces_of_lanes(self, stretch: _Stretch, first: int, step: int) -> Iterator[Piece]:
-        for lane, place, cycle, indices in self._lanes_of(stretch, first, step):
+        for lane, place, cycle, indices in self._stretch_lanes(stretch, first, step):
             order, begins = self._lane_order(stretch.epoch, lane)
             at = 0
             number = int(np.searchsorted(begins, indices[0], side="right")) - 1
@@ -187,7 +187,7 @@ class DataOrder:
                     number += 1  # the stride leads past a whole block
 
     def _blocks_of_stretch(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int]]:
-        for lane, place, cycle, indices in self._lanes_of(stretch, first, step):
+        for lane, place, cycle, indices in self._stretch_lanes(stretch, first, step):
             order, begins = self._lane_order(stretch.epoch, lane)
             from_, to = np.searchsorted(begins, (indices[0], indices[-1]), side="right")
             for number in range(int(from_) - 1, int(to)):

@@ -19,7 +19,7 @@ from typing import Any
 
 from trainer import code
 from trainer.helpers import start
-from trainer.images.smoke import ROOT, modules_of_ours, source_of
+from trainer.images.smoke import ROOT, module_file, modules_of_ours
 from trainer.runtime import program
 from trainer.runtime.arguments import parse
 from trainer.runtime.environment import Environment
@@ -101,7 +101,7 @@ def helper_files() -> Iterator[Path]:
     modules = modules_of_ours(f"trainer.{name}" for name in start.PROGRAMS + start.IN_TRAININGS)
     packages = {".".join(module.split(".")[:depth]) for module in modules for depth in range(1, module.count(".") + 1)}
     for module in sorted(modules | packages):
-        yield source_of(module)
+        yield module_file(module)
 
 
 def _copy_package(name: str, folder: Path, *, services: Collection[str]) -> None:
@@ -115,13 +115,13 @@ def _copy_package(name: str, folder: Path, *, services: Collection[str]) -> None
         raise ModuleNotFoundError(f"the package {name} is not installed")
     source = Path(found.origin)
     if source.name == "__init__.py":
-        ignore = partial(_not_needed, services=services)
+        ignore = partial(_removable_names, services=services)
         shutil.copytree(source.parent, folder / name, ignore=ignore, dirs_exist_ok=True)
     else:
         _copy(source, folder / source.name)
 
 
-def _not_needed(folder: str, names: list[str], *, services: Collection[str]) -> set[str]:
+def _removable_names(folder: str, names: list[str], *, services: Collection[str]) -> set[str]:
     left_out = {"__pycache__", "examples"} & set(names)
     if Path(folder).name == "data":
         left_out |= {name for name in names if name not in services and Path(folder, name).is_dir()}

@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     entry_points = ENTRY_POINTS[argv[0]]
     modules = sorted(module for module in foreign_modules(entry_points) if module.split(".")[0] not in OF_DEVICES)
-    wrong = [sentence for module in modules if (sentence := fault_of(module))]
+    wrong = [sentence for module in modules if (sentence := import_problem(module))]
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     if not wrong:
@@ -89,7 +89,7 @@ def _reached(entry_points: Iterable[str]) -> tuple[frozenset[str], frozenset[str
         if module in ours:
             continue
         ours.add(module)
-        for imported, names in imports_of(source_of(module)):
+        for imported, names in imported_modules(module_file(module)):
             if imported.split(".")[0] in PACKAGES and is_module(imported):
                 candidates = (imported, *(f"{imported}.{name}" for name in names))
                 waiting.extend(filter(is_module, candidates))
@@ -98,7 +98,7 @@ def _reached(entry_points: Iterable[str]) -> tuple[frozenset[str], frozenset[str
     return frozenset(ours), frozenset(foreign)
 
 
-def source_of(module: str) -> Path:
+def module_file(module: str) -> Path:
     """The file that `python -m` would run.
 
     Raises:
@@ -117,7 +117,7 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def imports_of(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+def imported_modules(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Modules that a file imports anywhere, and the names that it takes from each, without imports for type checking
     only."""
     yield from _imports(ast.parse(source.read_text()))
@@ -136,7 +136,7 @@ def _imports(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield from _imports(child)
 
 
-def fault_of(module: str) -> str | None:
+def import_problem(module: str) -> str | None:
     """The reason why a module cannot be imported, in a sentence; None if it can."""
     try:
         importlib.import_module(module)

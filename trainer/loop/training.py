@@ -41,7 +41,7 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
     batches, learner = task.open_batches(process.gang), build_learner(process, process.gang)
     progress, saved = resume(process, learner)
     warm_up_reducer(process, learner, batches, progress)
-    last_step = last_step_of(process, progress)
+    last_step = final_step(process, progress)
     progress_log = ProgressLog(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
     saver = Saver(process, learner, last_step=last_step)
@@ -134,7 +134,7 @@ def _forward_and_backward(process: TrainingProcess, model: nn.Module, batch: Bat
     loss.backward()
 
 
-def last_step_of(process: TrainingProcess, progress: Progress) -> int:
+def final_step(process: TrainingProcess, progress: Progress) -> int:
     """The last step of this process: the end of the training, or as many steps as `--steps_this_run` allows."""
     asked, max_steps = process.config.steps_this_run, process.task.plan.max_steps
     if asked == -1:

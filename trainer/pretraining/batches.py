@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainer.data.data_order import BLOCK_ROWS, DataOrder, Positions, blocks_of
+from trainer.data.data_order import BLOCK_ROWS, DataOrder, Positions, cut_blocks
 from trainer.data.shard_file import Rows, largest_token_id, read_rows, require_vocabulary
 from trainer.data.shards import ShardedDataset
 from trainer.device import Device
@@ -104,7 +104,7 @@ class BatchReader:
         self._dtype = packed_dtype(dataset, vocab_size)
         samples_per_shard = [shard.num_samples for shard in dataset.shards]
         chunk_rows = [shard.chunk_rows for shard in dataset.shards]
-        self.order = DataOrder(blocks_of(samples_per_shard, chunk_rows=chunk_rows, block_rows=block_rows), seed=seed)
+        self.order = DataOrder(cut_blocks(samples_per_shard, chunk_rows=chunk_rows, block_rows=block_rows), seed=seed)
         self._step = math.gcd(world_size, self.order.lanes)
         self._offset = 0
         self._window_rows = min(WINDOW_ROWS, -(-dataset.num_samples // self._step))

@@ -52,7 +52,7 @@ def is_aws(endpoint: str) -> bool:
     return ".amazonaws." in urlsplit(endpoint).netloc
 
 
-def region_of(client: S3Client, bucket: str) -> str:
+def bucket_region(client: S3Client, bucket: str) -> str:
     """Region of a bucket. S3 reports it even to callers that may not read the bucket.
 
     An endpoint that is not AWS's does not have Regions: the client's own Region is returned.

@@ -141,19 +141,19 @@ def _node(folder: JobFolder, index: int) -> NodeRecord | None:
         return None
     message = _text(folder.result(index))
     if message is None and code != "0":
-        message = _end_of(folder.log(index), LAST_WORDS_BYTES).decode(errors="replace").strip() or None
+        message = _last_bytes(folder.log(index), LAST_WORDS_BYTES).decode(errors="replace").strip() or None
     finished_at = datetime.fromtimestamp(folder.exit(index).stat().st_mtime, UTC)
     return NodeRecord(index=index, node=node, exit_code=int(code), message=message, finished_at=finished_at)
 
 
 def _tail(log: Path) -> bytes:
     """The node's last lines, all with the time of the last write to its log."""
-    lines = _end_of(log, TAIL_BYTES).removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
+    lines = _last_bytes(log, TAIL_BYTES).removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
     written = int(log.stat().st_mtime * 1_000_000) if log.exists() else 0
     return b"".join(stamped(line, written) for line in lines)
 
 
-def _end_of(file: Path, num_bytes: int) -> bytes:
+def _last_bytes(file: Path, num_bytes: int) -> bytes:
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, file.stat().st_size - num_bytes))

@@ -34,7 +34,7 @@ STATE = re.compile(r"(?P<path>.*): \((?P<flags>0x[0-9a-fA-F]+)\)(?P<words>.*)")
 """State of a file in the output of `lfs hsm_state`: `/fsx/a: (0x0000000d) released exists archived, archive_id:1`."""
 
 
-def paths_of(source: Source, folder: Path) -> list[Path]:
+def linked_paths(source: Source, folder: Path) -> list[Path]:
     """Paths of a prefix's objects in the folder that is linked with the prefix.
 
     Raises:

@@ -44,7 +44,7 @@ class Marker:
     """SHA-256 of the shards by their path, computed while they were written: the trainer compares them."""
 
 
-def path_of(folder: Path) -> Path:
+def marker_path(folder: Path) -> Path:
     """Path of a folder's marker, which lies beside the folder."""
     return folder.with_name(f".{folder.name}.ready")
 
@@ -53,7 +53,7 @@ def read(folder: Path) -> Marker | None:
     """Read the marker of a staged data set; None if it is missing or unreadable."""
     if not folder.is_dir():
         return None
-    return read_file(path_of(folder)) or read_file(folder / INSIDE)
+    return read_file(marker_path(folder)) or read_file(folder / INSIDE)
 
 
 def read_file(path: Path) -> Marker | None:
@@ -81,14 +81,14 @@ def write(marker: Marker, folder: Path, path: Path) -> None:
 def keep(marker: Marker, folder: Path) -> None:
     """Write the marker of a data set that stays where it is; the marker lies beside the data set from then on."""
     moves = is_inside(folder)
-    write(marker, folder, path_of(folder))
+    write(marker, folder, marker_path(folder))
     if moves:
         (folder / INSIDE).unlink(missing_ok=True)
 
 
 def is_inside(folder: Path) -> bool:
     """Whether an earlier version of the stager left the only marker among the folder's files."""
-    return not path_of(folder).exists() and (folder / INSIDE).exists()
+    return not marker_path(folder).exists() and (folder / INSIDE).exists()
 
 
 def is_about(path: Path, folder: Path) -> bool:

@@ -72,7 +72,7 @@ def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | N
         return _on_the_web(url, sha256)
     location = s3.parse(url, option="url", key_required=True)
     client = s3.connect(unsigned=unsigned, region=region)
-    if region is None and (found := s3.region_of(client, location.bucket)) != client.meta.region_name:
+    if region is None and (found := s3.bucket_region(client, location.bucket)) != client.meta.region_name:
         client = s3.connect(unsigned=unsigned, region=found)
     addresses = addresses_in(location.bucket, client.meta.endpoint_url)
     is_archive = not location.is_prefix

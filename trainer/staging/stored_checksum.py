@@ -41,7 +41,7 @@ class StoredChecksum:
         return self.part_bytes is None and self.algorithm in CRC_BYTES
 
 
-def of_object(client: S3Client, *, bucket: str, key: str, size: int, etag: str) -> StoredChecksum | None:
+def find(client: S3Client, *, bucket: str, key: str, size: int, etag: str) -> StoredChecksum | None:
     """The checksum that S3 keeps of one version of an object; None without a checksum that can be compared."""
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging.source import RemoteFile
 from trainer.staging.stored_checksum import Verification
-from trainer.staging.transfer import Range, Transfer, ranges_of
+from trainer.staging.transfer import Range, Transfer, cut_ranges
 
 LONGEST_READ = 16 * 2**20
 """Largest header that is read; a larger one is damaged, or made to fill the memory."""
@@ -206,6 +206,6 @@ def _ranges(file: RemoteFile, without: Mapping[int, int]) -> Iterator[Range]:
     """Cut the needed parts of a file into ranges; stretches to leave out that touch are skipped as one."""
     position = 0
     for start in sorted(without):
-        yield from ranges_of(file, position, max(position, start))
+        yield from cut_ranges(file, position, max(position, start))
         position = max(position, without[start])
-    yield from ranges_of(file, position)
+    yield from cut_ranges(file, position)

@@ -71,7 +71,7 @@ class Range(NamedTuple):
         return self.end - self.start
 
 
-def ranges_of(file: RemoteFile, start: int = 0, end: int | None = None) -> Iterator[Range]:
+def cut_ranges(file: RemoteFile, start: int = 0, end: int | None = None) -> Iterator[Range]:
     """Cut a part of a file into ranges."""
     end = file.size if end is None else end
     for first in range(start, end, RANGE_BYTES):

@@ -26,10 +26,10 @@ from trainflow.cli.operate.place import (
     Out,
     PlaceName,
     Walls,
+    print_to,
     require_time_scale,
     require_twin,
-    told_on,
-    words_for_twin,
+    twin_arguments,
 )
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.schema_names import SchemaOf
@@ -121,7 +121,7 @@ def run(
             from trainflow.cli.attended import run_attended, run_detached
 
             arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
-            arguments += [*words_for_twin(faults=faults, walls=walls), *([] if page else ["--no-page"])]
+            arguments += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
             status = run_detached(arguments, out=out) if detach else run_attended(arguments)
         else:
             from rich.console import Console
@@ -140,7 +140,7 @@ def run(
                 faults=faults,
                 walls=walls,
                 busy=console.status,
-                say=told_on(console),
+                say=print_to(console),
             )
             attendant = Attendant(announce_to) if announce_to is not None else None
             status = run_at(

@@ -15,14 +15,14 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NULL = {"type": "null"}
 
 
-def schema_of(what: SchemaOf) -> dict[str, Any]:
+def build_schema(what: SchemaOf) -> dict[str, Any]:
     """The schema, with its `$id`."""
     return _WRITTEN[what]()
 
 
 def schema_text(what: SchemaOf = SchemaOf.RUN_SPEC) -> str:
     """The content of its file."""
-    return json.dumps(schema_of(what), indent=2) + "\n"
+    return json.dumps(build_schema(what), indent=2) + "\n"
 
 
 def override_schema(of_spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import RunSpec, spec_of
+from trainflow.models.run_spec import RunSpec, spec_from_document
 from trainflow.models.spec_changes import merged
 from trainflow.models.spec_document import MAX_BYTES, decode
 from trainflow.models.spec_limits import require_limits_ahead
@@ -31,7 +31,7 @@ def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None
     """
     document = read_document(path, overrides, given=given)
     try:
-        spec = spec_of(document)
+        spec = spec_from_document(document)
         require_limits_ahead(spec, now=datetime.now(UTC))
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None

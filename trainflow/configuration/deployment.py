@@ -23,7 +23,7 @@ from trainflow.configuration.slurm import Pcs, Slurm
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.offerings import OFFERINGS
 from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import RunSpec, spec_of
+from trainflow.models.run_spec import RunSpec, spec_from_document
 from trainflow.models.sentences import sentences
 from trainflow.models.spec_document import decode
 
@@ -87,7 +87,7 @@ class Network(Section):
         return cidr
 
     @model_validator(mode="after")
-    def _two_zones(self) -> Self:
+    def _check_zones(self) -> Self:
         if self.zone_id == self.second_zone_id:
             raise ValueError("second_zone_id is the same zone as zone_id; EKS needs two")
         for field, zone in (("zone_id", self.zone_id), ("second_zone_id", self.second_zone_id)):
@@ -144,7 +144,7 @@ class Cluster(Section):
 
     @field_validator("volcano_queues")
     @classmethod
-    def _one_a_name(cls, volcano_queues: tuple[VolcanoQueue, ...]) -> tuple[VolcanoQueue, ...]:
+    def _unique_queue_names(cls, volcano_queues: tuple[VolcanoQueue, ...]) -> tuple[VolcanoQueue, ...]:
         twice = same_name_twice(volcano_queues)
         if twice:
             raise ValueError(f"there are two queues named '{twice}'; keep one")
@@ -152,7 +152,7 @@ class Cluster(Section):
 
     @field_validator("public_endpoint_cidrs")
     @classmethod
-    def _not_the_world(cls, cidrs: tuple[str, ...]) -> tuple[str, ...]:
+    def _reject_wide_cidrs(cls, cidrs: tuple[str, ...]) -> tuple[str, ...]:
         for cidr in cidrs:
             if _network(cidr).prefixlen < WIDEST_PREFIX:
                 raise ValueError(
@@ -181,7 +181,7 @@ class Capacity(Section):
 
     @field_validator("nodegroups")
     @classmethod
-    def _one_a_type(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+    def _unique_instance_types(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
         if not nodegroups:
             raise ValueError("there is no node group; name at least one")
         twice = same_type_twice(nodegroups)
@@ -289,7 +289,7 @@ class Schedule(Section):
     @field_validator("time_zone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
-        schedule_expressions.zone_of(name)
+        schedule_expressions.parse_time_zone(name)
         return name
 
 
@@ -452,7 +452,7 @@ class Configuration(Section):
         return self
 
     @model_validator(mode="after")
-    def _nothing_is_lost_by_accident(self) -> Self:
+    def _require_retention(self) -> Self:
         storage = self.storage
         deleted = [
             field
@@ -539,7 +539,9 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
     """
     where = f"schedules.{schedule.name}: {schedule.spec}"
     try:
-        spec = spec_of(decode((repository / schedule.spec).read_bytes(), is_json=schedule.spec.endswith(".json")))
+        spec = spec_from_document(
+            decode((repository / schedule.spec).read_bytes(), is_json=schedule.spec.endswith(".json"))
+        )
     except OSError as error:
         raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
     except InvalidRunSpec as error:

@@ -120,10 +120,10 @@ def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime |
     Raises:
         InvalidScheduleExpression: If EventBridge Scheduler would refuse the expression or the time zone.
     """
-    return parse(expression).next_after(after, zone_of(time_zone))
+    return parse(expression).next_after(after, parse_time_zone(time_zone))
 
 
-def zone_of(name: str) -> ZoneInfo:
+def parse_time_zone(name: str) -> ZoneInfo:
     """The time zone of an IANA name.
 
     Raises:
@@ -293,12 +293,12 @@ def _weekday_rule(text: str) -> DayRule:
         text = "SAT"
     if found := re.fullmatch("([0-9A-Z]+)L", text):
         last = WEEKDAY.value(found[1], text)
-        return lambda day: _weekday_of(day) == last and day.day + 7 > _days_in(day)
+        return lambda day: _cron_weekday(day) == last and day.day + 7 > _days_in(day)
     if found := re.fullmatch("([0-9A-Z]+)#([1-5])", text):
         nth, number = WEEKDAY.value(found[1], text), int(found[2])
-        return lambda day: _weekday_of(day) == nth and (day.day - 1) // 7 + 1 == number
+        return lambda day: _cron_weekday(day) == nth and (day.day - 1) // 7 + 1 == number
     numbers = WEEKDAY.values(text)
-    return lambda day: _weekday_of(day) in numbers
+    return lambda day: _cron_weekday(day) in numbers
 
 
 def _nearest_weekday(day: date) -> date:
@@ -310,7 +310,7 @@ def _nearest_weekday(day: date) -> date:
     return day
 
 
-def _weekday_of(day: date) -> int:
+def _cron_weekday(day: date) -> int:
     return day.isoweekday() % 7 + 1
 
 

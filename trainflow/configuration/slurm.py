@@ -94,7 +94,7 @@ class Pcs(_SlurmNodes):
 
     @field_validator("queues")
     @classmethod
-    def _one_a_type(cls, queues: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+    def _unique_instance_types(cls, queues: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
         if not queues:
             raise ValueError("there is no queue; name at least one")
         twice = same_type_twice(queues)

@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.commands import exit_code, handshake_message, messages
 from trainflow.kubernetes.faults import CommandNotRun, NotFound, refusal, status_message
-from trainflow.kubernetes.lines import complete_lines, lines_of
+from trainflow.kubernetes.lines import complete_lines, split_lines
 
 CONNECT_SECONDS = 5.0
 """Time to connect; a cluster that does not answer is asked again."""
@@ -65,7 +65,7 @@ class LineStream:
         Raises:
             ClusterUnavailable: If the connection breaks.
         """
-        for line in lines_of(self._chunks()):
+        for line in split_lines(self._chunks()):
             yield line.decode("utf-8", errors="replace")
 
     def complete(self) -> Iterator[bytes]:

@@ -89,7 +89,7 @@ def own_folder(run_id: str) -> str:
     return f"{own_files(run_id)}/graphs"
 
 
-def lease_of(run: Run, key: str, *, now: datetime) -> CacheRecord:
+def new_lease(run: Run, key: str, *, now: datetime) -> CacheRecord:
     """Item of the table while the run compiles."""
     return CacheRecord(
         cache_key=key,

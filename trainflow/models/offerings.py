@@ -52,7 +52,7 @@ SUFFIXES = {"ON_DEMAND": "on_demand", "SPOT": "spot"}
 """End of a quota's name, by EKS's capacity type."""
 
 
-def quota_of(instance: InstanceType, *, capacity_type: str) -> VcpuQuota | None:
+def node_quota(instance: InstanceType, *, capacity_type: str) -> VcpuQuota | None:
     """The quota that counts a node; None for capacity blocks, which are bought beside the quotas.
 
     Args:

@@ -31,7 +31,7 @@ from trainflow.models.line_pattern import pattern_problem
 from trainflow.models.progress import Progress
 from trainflow.models.sentences import sentences, shortened
 from trainflow.models.spec_document import FAULTS, canonical, require_plain
-from trainflow.models.spec_section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, one_of
+from trainflow.models.spec_section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, joined_choices
 from trainflow.models.workload import Workload
 from trainflow.protocol import archives
 from trainflow.protocol.placeholders import DATA_DIR
@@ -121,7 +121,7 @@ class Compute(Section):
             if instance.processes and self.processes_per_node not in instance.processes:
                 raise ValueError(
                     f"processes_per_node is {self.processes_per_node}, but Neuron supports "
-                    f"{one_of(instance.processes)} on a {instance.name}{source}; choose one of them"
+                    f"{joined_choices(instance.processes)} on a {instance.name}{source}; choose one of them"
                 )
         return self
 
@@ -139,7 +139,7 @@ class Compute(Section):
             larger = [name for name, kind in INSTANCE_TYPES.items() if kind.uses_neuron and kind.spans_nodes]
             raise ValueError(
                 f"{field} is {most}, but a {instance.name}{self._source_of(instance)} has no EFA, without which Neuron "
-                f"trains on one node alone; ask for 1 node, or for {one_of(larger)}"
+                f"trains on one node alone; ask for 1 node, or for {joined_choices(larger)}"
             )
         return self
 
@@ -612,7 +612,7 @@ def with_present_names(document: Any) -> Any:
     return {**document, "workload": {"python_environment": workload["environment"], **others}}
 
 
-def spec_of(document: Any) -> RunSpec:
+def spec_from_document(document: Any) -> RunSpec:
     """The spec that a document from a file describes: of the JSON that the workflow will read, in the file's order.
 
     Raises:

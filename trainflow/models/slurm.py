@@ -94,7 +94,7 @@ class Partition:
     """Whether jobs that name no partition run here. v0.0.38 and `scontrol` report it, not every version of the API."""
 
 
-def default_of(partitions: Sequence[Partition]) -> Partition | None:
+def default_partition(partitions: Sequence[Partition]) -> Partition | None:
     """The partition of jobs that name none: the only one, or else Slurm's default; None if it reports no default."""
     if len(partitions) == 1:
         return partitions[0]

@@ -25,7 +25,7 @@ def merged(document: Any, override: Any) -> Any:
     return _merged(document, override)
 
 
-def changes_of(settings: Iterable[str]) -> dict[str, Any]:
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     """The override for settings such as `workload.arguments.lr=1e-4`; a later one wins.
 
     Raises:
@@ -40,7 +40,7 @@ def changes_of_values(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> 
     changes: dict[str, Any] = {}
     for field, value in dict(values).items():
         # Not `_merged`, for which null removes a field already here.
-        _put(changes, path_of(field), value)
+        _put(changes, field_path(field), value)
     return changes
 
 
@@ -68,7 +68,7 @@ def parsed_value(field: str, text: str) -> Any:
         raise InvalidRunSpec(f"{field}: {str(error).replace('The file', 'The value')}") from None
 
 
-def path_of(field: str) -> tuple[str, ...]:
+def field_path(field: str) -> tuple[str, ...]:
     """The names that lead to a field."""
     for mapping in FLAT:
         if field.startswith(f"{mapping}."):

@@ -96,7 +96,7 @@ def _reads_as_number(text: str) -> bool:
     return True
 
 
-def one_of(choices: Sequence[object]) -> str:
+def joined_choices(choices: Sequence[object]) -> str:
     """Two or more choices, for a sentence."""
     *others, last = map(str, choices)
     return f"{', '.join(others)} or {last}"

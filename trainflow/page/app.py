@@ -98,7 +98,7 @@ class PageApp:
                 Route("/runs/{run_id}/stop", self.stop, methods=["POST"]),
                 Route("/runs/{run_id}/resume", self.resume, methods=["POST"]),
             ],
-            exception_handlers={RunNotFound: _not_found, TrainflowError: _unavailable},
+            exception_handlers={RunNotFound: _respond_404, TrainflowError: _unavailable},
         )
 
     def guarded(self, *, token: str, port: int) -> Guard:
@@ -135,7 +135,7 @@ class PageApp:
     async def curves(self, request: Request) -> Response:
         """The curves of a run in a window."""
         now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
-        window = window_of(request.query_params)
+        window = parse_window(request.query_params)
         payload = await run_in_threadpool(lambda: now.curves().payload(window))
         marks = [vars(mark) for mark in now.marks if window.first <= mark.step <= window.last]
         return JSONResponse({**payload, "marks": marks})
@@ -196,7 +196,7 @@ class PageApp:
 
     async def compare_curves(self, request: Request) -> Response:
         """One metric of several runs."""
-        window, name = window_of(request.query_params), request.query_params.get("metric", "loss")
+        window, name = parse_window(request.query_params), request.query_params.get("metric", "loss")
         curves = []
         for run_id in compared(request.query_params.getlist("run")):
             now = await run_in_threadpool(self._library.run, run_id)
@@ -275,7 +275,7 @@ class OpenPages:
         return not any(at > since for at in list(self._polled.values()))
 
 
-def window_of(query: Mapping[str, str]) -> Window:
+def parse_window(query: Mapping[str, str]) -> Window:
     """The window that an address asks for; parameters that are not numbers are ignored."""
     return Window(
         first=_number(query.get("from"), -math.inf),
@@ -306,7 +306,7 @@ def _stale() -> Response:
     return PlainTextResponse("The page is of an earlier server: load it anew, and try again.\n", status_code=403)
 
 
-async def _not_found(_: Request, error: Exception) -> Response:
+async def _respond_404(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", status_code=404)
 
 

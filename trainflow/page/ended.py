@@ -37,7 +37,7 @@ class EndedRuns:
         record = self._record(self.folder / run_id / RECORD_FILE) if is_name(run_id) else None
         if record is None:
             return None
-        return snapshot_of(record, _steps(self.folder / run_id / STEPS_FILE))
+        return final_snapshot(record, _steps(self.folder / run_id / STEPS_FILE))
 
     def log_dir(self, run_id: str) -> Path:
         """The folder with the logs of the run's pods."""
@@ -63,7 +63,7 @@ def is_name(text: str) -> bool:
     return text not in ("", ".", "..") and "/" not in text and "\\" not in text and "\0" not in text
 
 
-def snapshot_of(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
+def final_snapshot(record: RunRecord, kept: KeptSteps) -> RunSnapshot:
     """A run that has ended, as an observer would have seen it last."""
     steps = kept.steps
     return RunSnapshot(

@@ -96,7 +96,7 @@ class RunNow:
 
     def log(self, name: str) -> OpenLog | None:
         """The log of a pod, or of a `rank 7`; None if it is not here."""
-        name = name if self.has_tails else self._pod_of(name)
+        name = name if self.has_tails else self._pod_name(name)
         path = self.log_dir / f"{name}.log"
         if not is_name(name):
             return None
@@ -110,7 +110,7 @@ class RunNow:
         """Whether the log of a pod can be opened."""
         return self.fetched is not None and (pod.has_log or self.snapshot.status.is_over)
 
-    def _pod_of(self, name: str) -> str:
+    def _pod_name(self, name: str) -> str:
         """The pod that has a rank now, if it is known; other names stay as they are."""
         rank = RANK.fullmatch(name)
         pods = [pod for pod in self.snapshot.pods if pod.stage == Stage.TRAINING] if rank else []
@@ -247,8 +247,8 @@ class RunLibrary:
             )
             for record in self._ended.records()
         ]
-        adopted = [summary for run_id in list(self._followed) if (summary := self._summary_of(run_id)) is not None]
-        found = {summary.run_id: summary for summary in (*ended, *adopted, *self._of_place())}
+        adopted = [summary for run_id in list(self._followed) if (summary := self._run_summary(run_id)) is not None]
+        found = {summary.run_id: summary for summary in (*ended, *adopted, *self._place_runs())}
         return sorted(found.values(), key=lambda summary: summary.started_at, reverse=True)
 
     def run(self, run_id: str) -> RunNow:
@@ -304,7 +304,7 @@ class RunLibrary:
         for each in watched:
             each.ask_again()
 
-    def _of_place(self) -> list[RunSummary]:
+    def _place_runs(self) -> list[RunSummary]:
         if self._place is None:
             return []
         with self._lock:
@@ -315,7 +315,7 @@ class RunLibrary:
                 self._listed, self._listed_at = listed, time.monotonic()
         return self._listed
 
-    def _summary_of(self, run_id: str) -> RunSummary | None:
+    def _run_summary(self, run_id: str) -> RunSummary | None:
         snapshot = self.run(run_id).snapshot
         if snapshot.started_at is None:
             return None

@@ -46,7 +46,7 @@ class NodesOfRun:
 
     def busy(self, snapshot: RunSnapshot) -> Busy:
         """Present utilization; after the end of the run, the last one."""
-        nodes = nodes_of(snapshot)
+        nodes = present_nodes(snapshot)
         is_due = time.monotonic() >= self._asked_at + ASK_SECONDS
         is_asking = self._thread is not None and self._thread.is_alive()
         if nodes and is_due and not is_asking and isinstance(self._place, MeasuresNodes):
@@ -70,6 +70,6 @@ class NodesOfRun:
         return Busy(self._busy.utilization, f"How busy the nodes are is not known: {reason}")
 
 
-def nodes_of(snapshot: RunSnapshot) -> frozenset[str]:
+def present_nodes(snapshot: RunSnapshot) -> frozenset[str]:
     """The present nodes of a run's pods."""
     return frozenset(pod.node for pod in snapshot.pods if pod.node and not pod.finished)

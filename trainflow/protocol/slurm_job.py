@@ -121,7 +121,7 @@ def segments_from(job: str, stamp: int) -> str:
     return f"{log_folder(job)}{stamp:020d}"
 
 
-def stamp_of(segment: str) -> int | None:
+def segment_stamp(segment: str) -> int | None:
     """Time of a segment's last line, in microseconds since 1970, from its name or key; None for another object.
 
     Every program of the run may write objects there.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from trainflow.models.backends import DESCRIPTIONS
-from trainflow.models.prices import price_of
+from trainflow.models.prices import find_price
 from trainflow.models.run_record import Cost, NodePrice, StateCost
 from trainflow.record.history import ExecutionHistory, TaskOutput, Visit, task_outputs, visits
 
@@ -84,7 +84,7 @@ def _needs_slurm(spec: Any) -> bool:
 
 def _cost(shares: Mapping[tuple[str, str], float], *, region: str) -> Cost:
     """The estimate of the node-hours by state and type."""
-    known = {name: price_of(name, region=region) for name in dict.fromkeys(name for _, name in shares)}
+    known = {name: find_price(name, region=region) for name in dict.fromkeys(name for _, name in shares)}
     states = [
         StateCost(
             state=state,

@@ -12,9 +12,9 @@ from lambdas.logic.capacity import (
     Capacity,
     available,
     count_ready,
+    newest_shortage,
     removable_nodes,
     replaceable_nodes,
-    shortage_of,
     unclaimed_nodes,
     unusable_nodes,
     used_again,
@@ -84,7 +84,7 @@ def ensure_nodes(
         staying = unusable - replaced
         nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))
         if compute.fallback:
-            shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
+            shortage = newest_shortage(nodegroups.failed_launches(nodegroup), since=waiting_since)
             capacity = replace(capacity, shortage=shortage)
     return capacity
 

@@ -11,7 +11,7 @@ from lambdas.backends.backend import Examined
 from lambdas.backends.deployment import Deployment
 from lambdas.backends.slurm import cluster, job_script
 from lambdas.backends.slurm.cluster import SlurmCluster
-from lambdas.backends.slurm.fit import of_partition
+from lambdas.backends.slurm.fit import partition_findings
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
@@ -124,7 +124,7 @@ class SlurmBackend:
         """Findings about the gang's partition."""
         # First, so that a cluster that does not answer boots no node. The probe also runs for a gang that does
         # not fit: small programs have their own partition, and the list of problems has to be complete.
-        found = tuple(of_partition(run.spec, self._cluster.partition(run.spec.compute.queue)))
+        found = tuple(partition_findings(run.spec, self._cluster.partition(run.spec.compute.queue)))
         start_probe()
         return Examined(found, probe_started=True)
 

@@ -23,7 +23,7 @@ from trainflow.models.job_status import NO_RECORD, JobStatus, WorkerPod
 from trainflow.models.leftovers import SLURM_JOB, Held, HeldObject
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef, Stage
-from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_of
+from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_partition
 from trainflow.protocol.slurm_job import JobRecord
 
 MAX_PODS_TO_DIAGNOSE = 10
@@ -174,7 +174,7 @@ class SlurmCluster:
 
     def partition(self, name: str | None) -> Partition | None:
         """The named partition, or Slurm's default; None if it does not exist or Slurm does not report a default."""
-        return self._controller.partition(name) if name else default_of(self._controller.partitions())
+        return self._controller.partition(name) if name else default_partition(self._controller.partitions())
 
     def _submit(self, job: Submission) -> None:
         queue = self._ours()

@@ -12,7 +12,7 @@ from trainflow.models.run_spec import RunSpec
 from trainflow.models.slurm import Partition
 
 
-def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:
+def partition_findings(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:
     """Findings about the gang's partition.
 
     Args:

@@ -20,10 +20,10 @@ from urllib3.exceptions import HTTPError
 
 from lambdas.backends.slurm.forms import (
     complaints,
-    job_of,
     knows_accounting,
     newest_version,
-    partition_of,
+    parse_job,
+    parse_partition,
     submission_form,
     understood,
 )
@@ -125,11 +125,11 @@ class RestController:
         answer = self._call("GET", f"partition/{name}")
         if answer.status in (404, *NOT_AS_IT_IS) or (answer.refusal and answer.refusal[0] == INVALID_PARTITION):
             return None
-        return next(iter(self._read(answer, "partitions", partition_of)), None)
+        return next(iter(self._read(answer, "partitions", parse_partition)), None)
 
     def partitions(self) -> list[Partition]:
         """One call."""
-        return self._read(self._call("GET", "partitions"), "partitions", partition_of)
+        return self._read(self._call("GET", "partitions"), "partitions", parse_partition)
 
     def cancelled_by(self, job_id: int) -> str | None:
         """Only the accounting database knows, and not every cluster has one."""
@@ -153,7 +153,7 @@ class RestController:
 
     def _named(self, found: Mapping[str, Any]) -> SlurmJob:
         """Fill in our user name if Slurm returns only our user id."""
-        job = job_of(found)
+        job = parse_job(found)
         ours = not job.user and found.get("user_id") is not None and found["user_id"] == self._claims.get("uid")
         return replace(job, user=self._user) if ours else job
 

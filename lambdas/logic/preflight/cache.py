@@ -8,7 +8,7 @@ from lambdas.logic.preflight.findings import Finding, Note
 from trainflow.models.compile_cache import CacheRecord, CacheState
 
 
-def of_cache(record: CacheRecord | None) -> Iterator[Finding]:
+def compilation_findings(record: CacheRecord | None) -> Iterator[Finding]:
     """A note about another run's compilation: this run waits for it before it requests nodes."""
     if record is not None and record.state is CacheState.COMPILING:
         yield Note(

@@ -16,7 +16,7 @@ WAYS_OUT = (
 less than the pods."""
 
 
-def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
+def dataset_findings(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
     """Findings about missing objects. A URL with https:// cannot be checked here: only the pods have that connection.
 
     Args:
@@ -43,7 +43,7 @@ def needs_stored_checksum(dataset: Dataset) -> bool:
     return not given and dataset.in_s3 and dataset.url.endswith((".tar", ".tar.zst"))
 
 
-def of_folder(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
+def folder_findings(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
     """A problem if the folder has another data set, which a run may be reading: staging would refuse it."""
     if seen.staged_url not in (None, dataset.url):
         yield Problem(

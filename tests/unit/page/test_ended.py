@@ -5,7 +5,7 @@ from __future__ import annotations
 from recorded_runs import recorded
 
 from trainflow.models.run_record import Job, Pod, RunRecord
-from trainflow.page.ended import snapshot_of
+from trainflow.page.ended import final_snapshot
 from trainflow.record.steps import KeptSteps
 
 RECORD = recorded("succeeded").record()
@@ -14,7 +14,7 @@ RECORD = recorded("succeeded").record()
 def pods_of(job: Job) -> list[tuple[str, str, int]]:
     """Name, phase and index of each pod that is shown of a run with one job."""
     record: RunRecord = RECORD.model_copy(update={"jobs": {"training": job}})
-    return [(pod.name, pod.phase, pod.index) for pod in snapshot_of(record, KeptSteps()).pods]
+    return [(pod.name, pod.phase, pod.index) for pod in final_snapshot(record, KeptSteps()).pods]
 
 
 def test_of_a_job_whose_pods_nobody_watched_the_pod_of_rank_0_is_shown() -> None:

@@ -11,7 +11,7 @@ from trainflow.client.observe.snapshot import RunSnapshot
 from trainflow.models.prices import usd_per_hour
 from trainflow.models.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
 from trainflow.page.cost import forecast
-from trainflow.page.ended import snapshot_of
+from trainflow.page.ended import final_snapshot
 from trainflow.page.logs import Found, Tail, found_in, read_tail, search
 from trainflow.page.marks import Mark, marks
 from trainflow.page.view import ScalingRow, field_rows, no_steps, period, pod_rows, scaling_rows
@@ -124,7 +124,7 @@ def test_a_run_that_has_ended_keeps_its_restarts_checkpoints_and_cost() -> None:
         cost=HELD,
     )
 
-    ended = snapshot_of(record, KeptSteps())
+    ended = final_snapshot(record, KeptSteps())
 
     assert (ended.restarts, ended.cost) == ((restart(minutes=10, last_step=40),), HELD)
     assert ended.checkpoints == (CheckpointReport(step=80, num_bytes=7, saved_at=after(20)),)

@@ -15,7 +15,7 @@ from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import PlaceRefused
 from trainflow.models.run_record import NodesBusy
 from trainflow.page.curves import RunCurves
-from trainflow.page.ended import snapshot_of
+from trainflow.page.ended import final_snapshot
 from trainflow.page.library import RunNow
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.page.view import figures, pod_rows, utilization_of
@@ -95,7 +95,7 @@ def test_a_run_that_has_ended_has_the_mean_of_its_training() -> None:
     record = record.model_copy(
         update={"nodes_busy": NodesBusy(of="NeuronCores", by_node={str(nodes[0]): 80.0, str(nodes[1]): 91.0})}
     )
-    snapshot = snapshot_of(record, KeptSteps())
+    snapshot = final_snapshot(record, KeptSteps())
     now = RunNow(snapshot=snapshot, known_curves=RunCurves(), steps_version=0, marks=(), log_dir=Path(), can_stop=False)
     utilization = utilization_of(now)
     figure = figures(snapshot, [], None, utilization)[-1]

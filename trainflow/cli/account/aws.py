@@ -25,7 +25,7 @@ from trainflow.cli.account.facts import (
     Unknown,
 )
 from trainflow.cli.account.needs import PRIVATE_ECR
-from trainflow.cli.documents import path_of
+from trainflow.cli.documents import page_path
 from trainflow.client.refusals import DENIED, EXPIRED, UNKNOWN_KEY
 
 IMPATIENT = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3})
@@ -456,7 +456,7 @@ def answer(permission: str, ask: Callable[[], Answer]) -> Answer | Unknown:
         code = error.response["Error"]["Code"]
         if code in DENIED:
             return Unknown(
-                f"the caller lacks the permission {permission}", f"Allow {permission}: {path_of('check-account.md')}."
+                f"the caller lacks the permission {permission}", f"Allow {permission}: {page_path('check-account.md')}."
             )
         return Unknown(f"{permission} answered {code}")
     except exceptions.BotoCoreError as error:

@@ -69,7 +69,7 @@ class PlaceChoice(TrainflowError):
     input_at_fault = True
 
 
-def told_on(console: Console) -> Callable[[str], None]:
+def print_to(console: Console) -> Callable[[str], None]:
     """Function that prints the sentences of a place as they are: unbroken, without markup."""
     return functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
 
@@ -91,7 +91,7 @@ def require_twin(*, local: bool, faults: Path | None, walls: bool | None) -> Non
         raise PlaceChoice(f"--walls, --no-walls: {what}")
 
 
-def words_for_twin(*, faults: Path | None, walls: bool | None) -> list[str]:
+def twin_arguments(*, faults: Path | None, walls: bool | None) -> list[str]:
     """These options as words of the command for the process that runs the twin."""
     words = [] if faults is None else ["--faults", str(faults)]
     return words if walls is None else [*words, "--walls" if walls else "--no-walls"]

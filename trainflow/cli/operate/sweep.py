@@ -43,14 +43,14 @@ def sweep(
     Exit status: 0 if it was listed or deleted, 1 if a part of it could not be.
     """
     report = open_reader(local=local, place=place, out=out).sweep(delete=not dry_run)
-    typer.echo(report.model_dump_json(indent=2) if as_json else text_of(report))
+    typer.echo(report.model_dump_json(indent=2) if as_json else report_text(report))
     for sentence in report.trouble:
         typer.echo(sentence, err=True)
     if report.trouble:
         raise typer.Exit(FAILED)
 
 
-def text_of(report: SweepReport) -> str:
+def report_text(report: SweepReport) -> str:
     """The report for people."""
     from trainflow.cli.operate.shown import table
 

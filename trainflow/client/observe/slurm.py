@@ -116,7 +116,7 @@ class SlurmJobs:
         """Segments whose last line is from `start` or later; a name begins with that line's time."""
         after = f"{folder}{(start - EPOCH) // timedelta(microseconds=1):020d}"
         found = self._list(folder, after=after, what="Contents", field="Key")
-        return (key for key in found if slurm_job.stamp_of(key) is not None)
+        return (key for key in found if slurm_job.segment_stamp(key) is not None)
 
     def _lines_of(self, key: str) -> Iterator[str]:
         for line in self._content(key, MAX_LOG_BYTES).splitlines(keepends=True):
@@ -165,7 +165,7 @@ class _Stream:
 
 
 def _stamp_of(segment: str) -> datetime:
-    return EPOCH + timedelta(microseconds=slurm_job.stamp_of(segment) or 0)
+    return EPOCH + timedelta(microseconds=slurm_job.segment_stamp(segment) or 0)
 
 
 def _ended_pod(job: str, node: NodeRecord, record: JobRecord) -> dict[str, Any]:
