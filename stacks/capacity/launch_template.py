@@ -22,14 +22,15 @@ ACCELERATED_DISK_MIBPS = 500
 """gp3 brings 125; unpacking an image on a node that costs 21.50 USD an hour should not wait for the disk."""
 
 METADATA_HOPS = 1
-"""The instance metadata service answers the node and pods in its network namespace alone, as AWS recommends with Pod
+"""The instance metadata service answers only the node and pods in its network namespace, as AWS recommends with Pod
 Identity (EKS best practices, identity and access management): a training pod cannot take the node's role, and with it
 those of the other pods of its node.
 
 Agents that ask it share the node's network: CloudWatch agent and Fluent Bit (github.com/aws-observability/helm-charts,
 chart 6.4.0), VPC CNI and EFA plugin (github.com/aws/eks-charts). The FSx driver does not, and takes the instance from
 the Kubernetes API instead (github.com/kubernetes-sigs/aws-fsx-csi-driver, `pkg/cloud/metadata.go`, pull request 397).
-Neuron monitor does not either: it cannot label its metrics with the instance."""
+Neuron monitor does not either: it cannot label its metrics with the instance.
+"""
 
 
 class NodeTemplate(Construct):

@@ -10,7 +10,7 @@ from stacks.checks.templates import Finding, Resource, Templates, listed, text
 from stacks.cluster.jobs import template_hash
 
 MANIFEST = "Custom::AWSCDK-EKS-KubernetesResource"
-"""Resource type with which CDK applies an object to the cluster; its manifest is JSON in a string."""
+"""Resource type of CDK for an object in the cluster; its manifest is JSON in a string."""
 
 
 def jobs_are_named_after_their_templates(templates: Templates) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def jobs_are_named_after_their_templates(templates: Templates) -> Iterator[Findi
 
 
 def manifests(resource: Resource) -> list[dict[str, Any]] | None:
-    """The objects of one resource; None if they are no JSON."""
+    """The objects of one resource; None if they are not JSON."""
     try:
         found = json.loads(text(resource.properties.get("Manifest")))
     except ValueError:

@@ -37,8 +37,7 @@ def lustre_is_encrypted_and_placed(templates: Templates) -> Iterator[Finding]:
 
 
 def lustre_opens_its_ports_alone(templates: Templates) -> Iterator[Finding]:
-    """Lustre's ports are open to security groups, and to the group itself, without which the file system does not
-    start."""
+    """Lustre's ports are open to security groups, and to the group itself: the file system does not start otherwise."""
     for system in templates.resources("AWS::FSx::FileSystem"):
         groups = system.properties.get("SecurityGroupIds") or []
         if not groups:

@@ -1,4 +1,4 @@
-"""Reads synthesized templates: their resources, and the resources to which references lead."""
+"""Reads synthesized templates: their resources, and the targets of their references."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Templates:
         return Resource(stack=stack, logical_id=logical_id, type=definition["Type"], definition=definition)
 
     def origin(self, stack: str, value: Any) -> tuple[str, str] | None:
-        """Stack and logical id to which `Ref`, `Fn::GetAtt` or an import leads; None for any other value."""
+        """Stack and logical id of the target of `Ref`, `Fn::GetAtt` or an import; None for any other value."""
         found = self.attribute(stack, value)
         return found and found[:2]
 
     def attribute(self, stack: str, value: Any) -> tuple[str, str, str] | None:
-        """Stack, logical id and attribute to which `Ref` (as attribute `Ref`), `Fn::GetAtt` or an import leads; None
+        """Stack, logical id and attribute of the target of `Ref` (as attribute `Ref`), `Fn::GetAtt` or an import; None
         for any other value."""
         if not isinstance(value, Mapping) or len(value) != 1:
             return None

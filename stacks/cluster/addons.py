@@ -51,7 +51,7 @@ BEFORE_NODES = (
     ),
     AddOn(name="kube-proxy"),
 )
-"""Add-ons of daemon sets, which become active without a node, and without which no node becomes ready."""
+"""Add-ons of daemon sets. They become active without a node, and every node needs them to become ready."""
 
 
 def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:

@@ -12,7 +12,7 @@ from trainflow.configuration.deployment import Configuration, ExistingCluster
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterPlacement:
-    """Network in which a function reaches a private API server."""
+    """Network of a function that reaches a private API server."""
 
     vpc: ec2.IVpc
     subnets: ec2.SubnetSelection

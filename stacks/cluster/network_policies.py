@@ -1,10 +1,10 @@
-"""What pods of runs may reach, and what may reach them: network policies of their namespace.
+"""Network policies for the traffic from and to pods of runs, in their namespace.
 
 The VPC CNI enforces them on nodes of the cluster that the stacks make (`vpc-cni` in addons.py); in an existing cluster
 its own network plugin does, if it enforces any. They hold for addresses of pods: the node mounts the file system, and
-EFA's traffic passes no kernel, so both are bounded by security groups alone. The VPC CNI may not apply them to pods
-without an owner, which those of the backend `pod` and of the doctor are, and applies them to others one to two seconds
-after their start (EKS user guide, "Restrict Pod network traffic with Kubernetes network policies").
+EFA's traffic passes no kernel, so only security groups limit both. The VPC CNI may not apply them to pods without an
+owner, which those of the backend `pod` and of the doctor are, and applies them to others one to two seconds after their
+start (EKS user guide, "Restrict Pod network traffic with Kubernetes network policies").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINK_LOCAL = "169.254.0.0/16"
 """Addresses of the node's own services, the instance metadata with the node's credentials among them."""
 
 POD_IDENTITY_AGENT = {"cidr": "169.254.170.23/32", "port": 80}
-"""Where pods get their role's credentials (EKS user guide, "Set up the Amazon EKS Pod Identity Agent")."""
+"""Address that gives pods their role's credentials (EKS user guide, "Set up the Amazon EKS Pod Identity Agent")."""
 
 DNS_PORT = 53
 DNS = {

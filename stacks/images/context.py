@@ -1,4 +1,4 @@
-"""What the images of the trainer are built from: the packages that run in pods, and nothing else of the repository.
+"""Sources of the trainer's images: the packages that run in pods, and nothing else of the repository.
 
 The context has the layout of the repository, so that it is a folder for PYTHONPATH as it stands.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 PARTS = ("trainer", "trainflow/__init__.py", "trainflow/protocol")
-"""Folders and files of the repository: the programs, and what they and the workflow tell each other."""
+"""Folders and files of the repository: the programs, and the messages between them and the workflow."""
 
 
 def stage(folder: Path, repository: Path = REPOSITORY) -> None:

@@ -53,7 +53,7 @@ class Definition:
     """Name of the alarm, after the deployment's name."""
     meaning: str
     first: str
-    """What to do first."""
+    """First action for a person."""
     metric: cloudwatch.IMetric
     threshold: float = 1
     operator: cloudwatch.ComparisonOperator = AT_LEAST
@@ -65,8 +65,7 @@ class Definition:
     """Whether the end of the alarm is reported; not for events, since a later period without a failure says nothing
     about the failed run."""
     mails: bool = True
-    """Whether the alarm itself sends mail; not for the end of a run, which the run's own message tells with its cause:
-    one mail an event."""
+    """Send mail for this alarm. False for run-ended alarms: the run sends its own mail."""
     needs_a_person: bool = False
     """Whether a run stands still or is lost, or nodes cost money, until a person acts."""
     section: str | None = None
@@ -80,7 +79,7 @@ class Definition:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What the alarms watch."""
+    """Resources that the alarms watch."""
 
     training: sfn.IStateMachine
     watch_job: sfn.IStateMachine

@@ -39,7 +39,7 @@ FROM_ZERO = cloudwatch.YAxisProps(min=0, show_units=False)
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What the dashboard shows beside the metrics of runs and cluster."""
+    """Resources on the dashboard besides the metrics of runs and cluster."""
 
     training: sfn.IStateMachine
     functions: Mapping[str, lambda_.IFunction]

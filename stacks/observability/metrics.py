@@ -1,4 +1,4 @@
-"""What the dashboard and the alarms read: every metric by the name and the dimensions under which it is published.
+"""Metrics of the dashboard and the alarms, by their published names and dimensions.
 
 A name that is wrong by one letter shows an empty graph and an alarm that never rings, so each has its source:
 

@@ -1,4 +1,4 @@
-"""The code of all functions: one archive, put together by pip alone, so that no Docker is needed where you deploy.
+"""The code of all functions: one archive. Only pip assembles it, so that you can deploy without Docker.
 
 What goes in is `lambdas/`, `trainflow/` and the packages of `requirements/lambdas.in` in the versions that
 `requirements.txt` pins, as wheels for the functions' platform. Its hash comes from these inputs: nothing changed means
@@ -27,7 +27,7 @@ from trainflow.configuration.deployment import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[2]
 BUNDLES = Path(".trainflow/bundles")
-"""Where bundles are kept, in the repository; `make clean` removes them."""
+"""Folder of the bundles, in the repository; `make clean` removes them."""
 
 PYTHON = "3.14"
 """The newest runtime of Lambda, and so the one that is supported longest."""
@@ -37,14 +37,14 @@ LAMBDA = (
     # Wheels for older and for newer glibc; the runtime (Amazon Linux 2023) has 2.34.
     *("--platform", "manylinux2014_aarch64", "--platform", "manylinux_2_28_aarch64"),
 )
-"""What pip has to choose wheels for: arm64 costs a fifth less than x86 for each GB-second (AWS Lambda pricing)."""
+"""Platform of pip's wheels: arm64 costs a fifth less than x86 for each GB-second (AWS Lambda pricing)."""
 
 UNUSED = ("**/tests", "**/test", "**/__pycache__", "**/*.pyi", "*.dist-info", "bin")
 """Never imported by a running function."""
 
 PACKAGES = ("lambdas", "trainflow")
 LEFT_OUT = ("trainflow/cli", "trainflow/client", "trainflow/configuration", "trainflow/state_machines.py")
-"""What people and stacks use, and no function imports."""
+"""Modules for people and stacks; functions do not import them."""
 SOURCES = frozenset({".py", ".json", ".toml", ".j2", ".css", ".js"})
 """Modules, tables of prices and failures, and what the report is made of."""
 
@@ -72,7 +72,7 @@ def function_code(stack: cdk.Stack, *, repository: Path = REPOSITORY) -> lambda_
 
 
 def bundle(repository: Path, *, target: Sequence[str] = LAMBDA) -> Path:
-    """The folder that becomes the archive; made when there is none for these inputs.
+    """The folder that becomes the archive; made unless it exists for these inputs.
 
     Args:
         repository: Where the packages and the requirements are.
@@ -92,7 +92,7 @@ def pins(repository: Path) -> list[str]:
     """The requirements of the functions, all of them, in the versions of requirements.txt and with its hashes.
 
     Below each version stands what asked for it; from requirements/lambdas.in these notes lead to all that the functions
-    need and to nothing else. So pip has nothing to resolve.
+    need and to nothing else. So pip does not resolve versions.
     """
     asked_by: dict[str, set[str]] = {}
     lines: dict[str, str] = {}

@@ -34,7 +34,7 @@ RUNTIME = lambda_.Runtime(f"python{PYTHON}", lambda_.RuntimeFamily.PYTHON)
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What all functions of a deployment share."""
+    """Settings that all functions of a deployment share."""
 
     deployment: str
     """Begins every function's name."""
@@ -77,7 +77,7 @@ class TrainflowFunction(Construct):
         self.role = self._make_role(grants, dead_letter_queue)
         self.function = self._make_function(dead_letter_queue)
         self.version = self.function.current_version
-        """What is called: never the function itself, whose code changes while a run goes on."""
+        """Version to call. The function itself is never called, since its code may change during a run."""
         if function.access is not None:
             eks.CfnAccessEntry(
                 self,

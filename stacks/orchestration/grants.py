@@ -98,7 +98,7 @@ class SharedGrants:
         return [kept, self.decrypt(), self.write_artifacts]
 
     def find_rank0(self) -> list[Grant]:
-        """Read the object in which rank 0 of an elastic job announces its pod."""
+        """Read the announcement of rank 0 of an elastic job."""
         announcements = allow(
             "s3:GetObject",
             on=objects(self._storage, self._storage.artifact_bucket, "runs/*/rank0/*"),
@@ -217,11 +217,11 @@ class TaskGrants(SharedGrants):
         return [self.resize_nodegroups, self.policies.read_launches, *replace]
 
     def submit_job(self) -> Grants:
-        """Uses the cluster alone."""
+        """Uses only the cluster."""
         return []
 
     def poll_job(self) -> Grants:
-        """Uses the cluster alone."""
+        """Uses only the cluster."""
         return []
 
     def locate_rank0(self) -> Grants:

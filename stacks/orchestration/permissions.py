@@ -20,7 +20,7 @@ from stacks.shared.aws_policies import IN_NETWORK
 from trainflow.models.metric_names import NAMESPACE
 
 USE_OF_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
-"""What sending to an encrypted topic or queue takes, and reading from one."""
+"""Actions for sending to an encrypted topic or queue, and for reading from one."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Grant:
 
     statement: iam.PolicyStatement
     pattern_because: Reason | None
-    """Why a resource in it is a pattern, for the auditor; None where every resource is named in full."""
+    """Reason why a resource in it is a pattern, for the auditor; None if every resource is named in full."""
 
 
 def allow(
@@ -122,7 +122,7 @@ def service(scope: Construct, name: str) -> iam.ServicePrincipal:
 
 
 class SharedPolicies(Construct):
-    """Policies for what has no resource to name, each for those that need it and no others."""
+    """Policies for actions that cannot name a resource, each for the functions that need it."""
 
     def __init__(self, scope: Construct, construct_id: str, *, in_network: bool, slurm: Sequence[Grant] = ()) -> None:
         """
@@ -130,7 +130,7 @@ class SharedPolicies(Construct):
             scope: The stack of the functions and state machines.
             construct_id: Of this construct.
             in_network: Whether functions stand in a VPC.
-            slurm: What it takes to use Slurm; nothing where there is none.
+            slurm: Permissions to use Slurm; empty without it.
         """
         super().__init__(scope, construct_id)
         acknowledge(self, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)

@@ -1,4 +1,4 @@
-"""What runs a run: the state machines as the repository has them, a function a Task state, the run table, the topic.
+"""The workflow of runs: the state machines of the repository, a function for each Task state, the run table, the topic.
 
 The execution's input is the run spec and its name is the run's id.
 """
@@ -92,7 +92,7 @@ class OrchestrationStack(cdk.Stack):
         self._make_outputs()
 
     def surroundings(self, stack: cdk.Stack, **variables: str) -> Surroundings:
-        """What functions of this deployment share, in this stack and in others; `variables` come on top."""
+        """Settings that functions of this deployment share, in this stack and in others; `variables` are added."""
         shared = {
             "CLUSTER_NAME": self._cluster.name,
             "DEPLOYMENT": self._configuration.name,
@@ -120,7 +120,7 @@ class OrchestrationStack(cdk.Stack):
         )
 
     def _link(self) -> dict[str, str]:
-        """What the file system shows without a copy: nothing where an existing file system is mounted."""
+        """Bucket that the file system shows without a copy; empty for an existing file system."""
         shared = self._storage.shared
         names = (shared.file_system_id, shared.linked_url) if shared else ("", "")
         return dict(zip(LINK, names, strict=True))
@@ -188,7 +188,7 @@ class OrchestrationStack(cdk.Stack):
         return table
 
     def _write_address(self) -> None:
-        """Write the parameter by which `trainflow list`, `status`, `logs` … find the deployment by its name."""
+        """Write the parameter that `trainflow list`, `status`, `logs` … read to find the deployment by its name."""
         address = DeploymentAddress(
             deployment=self._configuration.name,
             state_machine_arn=self.training.state_machine_arn,

@@ -29,7 +29,7 @@ LOG_PREFIX = "/aws/vendedlogs/states"
 
 
 class StateMachines(Construct):
-    """The run, and the window of a run in which a job is watched."""
+    """The state machine of a run, and that of a window for watching a job."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class StateMachines(Construct):
         return version.ref
 
     def _may_run(self, child: sfn.StateMachine) -> list[Grant]:
-        """What `startExecution.sync` takes (AWS Step Functions developer guide, 'Start workflow executions').
+        """Permissions for `startExecution.sync` (AWS Step Functions developer guide, 'Start workflow executions').
 
         A version is started with the permission to start its state machine: IAM is asked about the ARN without the
         version (the same guide, 'Authorization for versions and aliases').

@@ -1,4 +1,4 @@
-"""The reasons for which findings of cdk-nag are accepted; each is used beside the resources that need it.
+"""Reasons for accepting findings of cdk-nag; each is used beside the resources that need it.
 
 A test counts them over the whole app, and refuses another one.
 """
@@ -137,7 +137,7 @@ def acknowledge(construct: IConstruct, *rules: str, reason: Reason) -> None:
         construct: The construct, as small as possible.
         rules: The rules' full names, with the finding in brackets where cdk-nag names one. A rule's name begins with
             its pack's.
-        reason: The reason for which the findings are accepted.
+        reason: The reason for accepting the findings.
     """
     cdk.Validations.of(construct).acknowledge(
         *(cdk.Acknowledgment(id=f"{rule.partition('-')[0]}::{rule}", reason=reason.value) for rule in rules)

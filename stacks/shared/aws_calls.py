@@ -100,7 +100,7 @@ class AwsCalls(Construct):
         return made
 
     def name_role_once(self) -> None:
-        """Remove the dependency on the role, to which the function refers already; cfn-lint warns of both together
+        """Remove the dependency on the role, since the function refers to it already; cfn-lint warns of both together
         (W3005)."""
         for function in cdk.Stack.of(self).node.find_all():
             if isinstance(function, lambda_.CfnFunction):
@@ -108,7 +108,7 @@ class AwsCalls(Construct):
 
 
 def accept_function_of_deployments(scope: IConstruct) -> None:
-    """Say to the auditor why a function of CDK's, which runs in deployments alone, has no queue, traces or quota."""
+    """Explain to the auditor why a function that CDK runs in deployments lacks a queue, traces and a quota."""
     rules = ("Serverless-LambdaDLQ", "Serverless-LambdaTracing", *in_both_baselines("LambdaDLQ"))
     acknowledge(scope, *rules, reason=Reason.DEPLOYMENTS_WAIT)
     acknowledge(scope, *in_both_baselines("LambdaConcurrency"), reason=Reason.FEW_AT_A_TIME)

@@ -1,4 +1,4 @@
-"""What AWS asks for: policies that it writes where it alone knows its software, and lists of its user guides."""
+"""Policies that AWS writes because only AWS knows its software, and lists of its user guides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log group of the Lambda functions with which CDK implements custom resources."""
+"""The log group of CDK's Lambda functions for custom resources."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 
 MEMORY_MIB = 256
-"""Memory of a function for which CDK sets none: enough for a program that passes requests on."""
+"""Memory of a function if CDK does not set it: enough for a program that forwards requests."""
 
 
 def settle_custom_resources(stack: cdk.Stack, *, key: kms.IKey) -> logs.LogGroup:
     """Let all custom resources of a stack log to one group that is deleted with the stack.
 
-    Left alone, Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by
-    `cdk destroy`. To be called when everything else in the stack has been made.
+    Otherwise Lambda makes a group for each on its first call, or CDK does: kept forever, and left behind by `cdk
+    destroy`. To be called when everything else in the stack has been made.
 
     Args:
         stack: The stack.

@@ -2,7 +2,7 @@
 
 CloudFormation refuses to create a log group that exists ("already exists"), and a group that is kept would stop every
 later deployment. EKS and the CloudWatch agent also create theirs by themselves as soon as they have something to write.
-So these groups are no resources of the stack: two calls make sure that they exist and expire.
+So these groups are not resources of the stack: two calls make sure that they exist and expire.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SlurmReference:
     """Security group of slurmrestd; None if it does not run for us."""
     api_port: int | None = None
     head_node: str | None = None
-    """Id of the instance on which Systems Manager runs commands."""
+    """Id of the instance for commands by Systems Manager."""
 
     @property
     def variables(self) -> dict[str, str]:

@@ -55,7 +55,7 @@ FILE_EVENTS = ["NEW", "CHANGED", "DELETED"]
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFileSystem:
-    """What others have to know to mount it."""
+    """Facts for mounting it."""
 
     file_system_id: str
     dns_name: str

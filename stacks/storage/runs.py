@@ -1,4 +1,4 @@
-"""What the programs of a run may do with the buckets, in pods and on Slurm's nodes alike."""
+"""Permissions of runs' programs on the buckets, in pods and on Slurm's nodes alike."""
 
 from __future__ import annotations
 

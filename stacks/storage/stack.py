@@ -1,4 +1,4 @@
-"""Where data comes from and results go: two buckets, the key that encrypts them, and the file system of the pods.
+"""Storage of data and results: two buckets, the key that encrypts them, and the file system of the pods.
 
 Nothing here is deleted unless the configuration says `delete`, and in production the buckets stay in any case. The key
 stays as long as anything that it encrypts: without it the rest would be noise.

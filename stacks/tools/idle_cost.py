@@ -1,9 +1,9 @@
-"""What a deployment costs an hour while nothing trains, read from its templates.
+"""Hourly cost of an idle deployment, from its templates.
 
     python -m stacks.tools.idle_cost cdk.out
 
-Prices in USD, on demand, us-west-2, November 2026, from the price page of each service. What is billed by use alone
-(requests, log lines of runs, stored objects, image layers, data through the NAT gateway) is not in it.
+Prices in USD, on demand, us-west-2, November 2026, from the price page of each service. Services that are billed only
+by use (requests, log lines of runs, stored objects, image layers, data through the NAT gateway) are left out.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ OBSERVATION_USD = 0.21e-6
 """Amazon CloudWatch Container Insights with enhanced observability, the first billion."""
 
 IDLE_LOG_GB_PER_DAY = {"control plane": 0.5, "Container Insights and flow logs": 0.25}
-"""Assumed, not measured: all five control-plane logs of a cluster that runs add-ons and controllers alone,
-performance events of one or two nodes, and flow logs of their few connections, whose first tier costs the same a GB.
-Read IncomingBytes of the log groups after a day."""
+"""Assumed, not measured: all five control-plane logs of a cluster that runs only add-ons and controllers, performance
+events of one or two nodes, and flow logs of their few connections, whose first tier costs the same a GB. Read
+IncomingBytes of the log groups after a day."""
 
 PCS_CONTROLLER_USD_PER_HOUR = {"SMALL": 0.60}
 """AWS Parallel Computing Service, an estimate: its price list could not be read when this was written. The other sizes

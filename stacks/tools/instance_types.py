@@ -33,7 +33,7 @@ REGIONS = ("us-east-1", "us-east-2", "us-west-2")
 
 ACCELERATED = r"(trn1|trn1n|trn2|inf2|p4d|p4de|p5|p5e|p5en|p6-b200|p6-b300|g5|g6|g6e)\.\w+"
 GENERAL = r"(m5|m6i|m7i|c6i|c7i|r6i)\.(large|(|2|4|8|12|16|24)xlarge)"
-"""Families with x86-64 CPUs, for which Trainflow's images are built. g6f has fractions of a GPU, which the device
+"""Families with x86-64 CPUs, the architecture of Trainflow's images. g6f has fractions of a GPU, which the device
 plugin does not advertise; the snapshot lists no chips of trn2u, which is sold as whole UltraServers."""
 
 ORDER = ("trn", "inf", "p", "g", "m", "c", "r")

@@ -26,11 +26,11 @@ from trainflow.models.volcano_queues import queue_manifest
 from trainflow.protocol.pods import CLAIM, MOUNTS, SERVICE_ACCOUNT, USER
 
 SHELL_HOURS = 8
-"""Time after which the pod ends, so that it does not stay forever if it is forgotten."""
+"""Hours until the pod ends, in case it is forgotten."""
 
 
 def manifests(configuration: Configuration) -> list[dict[str, Any]]:
-    """Objects in the order in which they have to be applied."""
+    """Objects in the order of their application."""
     return [
         namespace_manifest(configuration),
         quota_manifest(configuration),

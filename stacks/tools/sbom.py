@@ -39,7 +39,7 @@ Component = dict[str, Any]
 
 
 def components(configuration: Configuration, repository: Path = REPOSITORY) -> list[Component]:
-    """What a deployment runs and is made with, in a fixed order."""
+    """Software that a deployment runs or is made with, in a fixed order."""
     found = [
         *(
             component

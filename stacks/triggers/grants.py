@@ -64,7 +64,7 @@ class TriggerGrants:
         return grants()
 
     def start_run(self) -> Grants:
-        """Reads requests, starts runs, and keeps which schedules wait and what was told."""
+        """Reads requests, starts runs, and keeps the waiting schedules and the sent messages."""
         table_actions = ("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
         return [
             *self._read_requests(),
@@ -75,8 +75,8 @@ class TriggerGrants:
         ]
 
     def report_lost_request(self) -> Grants:
-        """Reads what StartRun has not answered, writes beside uploads and sends messages. It reads no spec's content:
-        S3 has no permission for an object's metadata only."""
+        """Reads unanswered requests of StartRun, writes beside uploads and sends messages. It does not read the content
+        of specs, but S3 lacks a permission for only an object's metadata."""
         specs, refusals = self._specs_and_refusals()
         return [
             allow(*READING_A_QUEUE, on=self._lost_requests.queue_arn),
@@ -88,7 +88,7 @@ class TriggerGrants:
         ]
 
     def clean_up(self) -> Grants:
-        """Deletes what a run has left, records its end and tells programs of it."""
+        """Deletes what a run has left, records its end and sends the event about it."""
         bus = self._stack.format_arn(service="events", resource="event-bus", resource_name="default")
         return [
             self._shared.resize_nodegroups,

@@ -16,7 +16,7 @@ RETENTION = cdk.Duration.days(14)
 
 
 def hidden_for(timeout: cdk.Duration) -> cdk.Duration:
-    """Time for which a message that a function reads is hidden: six times the function's timeout.
+    """Visibility timeout of a function's messages: six times the function's timeout.
 
     A message that Lambda's pollers hold back for throttling must not come back meanwhile (AWS Lambda developer guide,
     SQS event sources).

@@ -1,4 +1,4 @@
-"""What happens by the clock: EventBridge Scheduler, with a time zone, few retries and a place for what failed."""
+"""Schedules of EventBridge Scheduler, with a time zone, few retries and a queue for failed events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stacks.orchestration.permissions import USE_OF_KEY, allow, role, service
 RETRIES = 2
 """Retries of a schedule. With Scheduler's default, 185 within a day, a run could start a day late at the same cost."""
 MAX_EVENT_AGE_SECONDS = 3600
-"""Age after which an event is not tried again; the dead-letter queue then notifies a person."""
+"""Events older than this are not tried again; the dead-letter queue then notifies a person."""
 
 SCHEDULED_AT = "<aws.scheduler.scheduled-time>"
 """Scheduler writes the time in its place."""
@@ -26,7 +26,7 @@ SCHEDULED_AT = "<aws.scheduler.scheduled-time>"
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a schedule sets going, and the role that may do this and nothing else."""
+    """Target of a schedule, and the role that may only invoke it."""
 
     arn: str
     dead_letter_queue: sqs.IQueue

@@ -1,7 +1,7 @@
 """Starts runs and watches them: uploads, schedules, the clean-up after an abort, the survey of the nodes.
 
-All run requests use one queue: an object under `runs/` in the data bucket, or a schedule. StartRun
-alone may start an execution; it names it after the request's content, so that the same request twice is one run.
+All run requests use one queue: an object under `runs/` in the data bucket, or a schedule. Only StartRun may start an
+execution; it names it after the request's content, so that the same request twice is one run.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ QUEUE_READERS = {START_RUN.name: "RunRequests", REPORT_LOST_REQUEST.name: "RunRe
 """Dead-letter queue of the functions that read queues. Others have one of their own."""
 
 SURVEY_EVERY = "rate(5 minutes)"
-"""How often nodes are counted; idle ones cost money for this much longer than IDLE_MINUTES at most."""
+"""Interval of counting nodes; idle ones cost money for at most this much longer than IDLE_MINUTES."""
 
 
 class TriggersStack(cdk.Stack):
