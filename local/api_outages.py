@@ -1,4 +1,4 @@
-"""Outages of the Kubernetes API as the functions see them: in each way in which it fails, and for a while.
+"""Temporary outages of the Kubernetes API for the functions, in every kind of failure.
 
 Nodes and controllers have another way to the API, so trainings go on. That is how an outage of an endpoint, of a
 network or of logins looks; an API server that is down as a whole also keeps nodes from reporting.
@@ -95,10 +95,10 @@ class FunctionsGateway:
 
 
 class OutageInEachPhase:
-    """A plan of faults in which no function fails: with the first invocation of each phase, an outage begins.
+    """A plan without failing functions: an outage begins with the first invocation of each phase.
 
-    Phases that a run reaches during an outage have none of their own, so each is met only if the one before is over.
-    An outage that goes on at the end of the block ends there.
+    Phases that a run reaches during an outage have none of their own, so each is met only if the one before is over. An
+    outage that goes on at the end of the block ends there.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class OutageInEachPhase:
         """
         Args:
             gateway: What fails.
-            trouble: The way in which it fails.
+            trouble: The kind of failure.
             seconds: Length of each outage on this machine's clock.
             phases: Names of the phases; all of them by default.
         """
         self._gateway, self._trouble, self._seconds = gateway, trouble, seconds
         self._left = list(phases or PHASES)
         self._timer: threading.Timer | None = None
-        """Ends the present outage; None while there is none."""
+        """Ends the present outage; None without one."""
         self._lock = threading.Lock()
         self.met: list[str] = []
 

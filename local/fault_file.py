@@ -35,7 +35,7 @@ Seconds = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class Moment(Section):
-    """The calls of functions at which something happens. Calls that are tried again are further calls."""
+    """The calls of functions that something happens at. Repeated attempts count as further calls."""
 
     state: str | None = None
     """Task state whose calls are meant."""
@@ -72,7 +72,7 @@ class Moment(Section):
 
     @property
     def number(self) -> int:
-        """How many calls something happens with."""
+        """Number of affected calls."""
         return 1
 
 
@@ -80,12 +80,12 @@ class FunctionFault(Moment):
     """Calls of a function that fail."""
 
     error: str = "Runtime.ExitError"
-    """Name under which Step Functions reports it: one of Lambda's, such as `Sandbox.Timedout` for a time-out, or one of
+    """Name that Step Functions reports: one of Lambda's, such as `Sandbox.Timedout` for a time-out, or one of
     `trainflow/errors.py`."""
     after_acting: bool = False
     """Whether the function does its work first; its answer is lost."""
     calls: Count = 1
-    """How many calls fail, beginning with `call`."""
+    """Number of calls that fail, beginning with `call`."""
 
     @field_validator("error")
     @classmethod
@@ -103,7 +103,7 @@ class FunctionFault(Moment):
 
     @property
     def number(self) -> int:
-        """How many calls fail."""
+        """Number of calls that fail."""
         return self.calls
 
     @property
@@ -127,7 +127,7 @@ class Throttling(Section):
     request: Count = 1
     """First request that is throttled; the first one is 1. Requests that are tried again are further requests."""
     requests: Count = 1
-    """How many requests are throttled, beginning with `request`."""
+    """Number of requests that are throttled, beginning with `request`."""
     after_seconds: Seconds = 0
     """Requests before this time are not counted; see `Moment`."""
 
@@ -158,7 +158,7 @@ class Outage(Moment):
     state or a function is named."""
 
     trouble: Trouble
-    """The way in which it fails; `other-authority` is a certificate that another authority has signed."""
+    """The kind of failure; `other-authority` is a certificate that another authority has signed."""
     lasts_seconds: Annotated[float, Field(gt=0, le=1_000_000)] = 600
     """Its length in the workflow's time, as `after_seconds`."""
 

@@ -43,7 +43,7 @@ NAMES_OF_FAULTS = (
     "Lambda.ENINotReadyException",
     "Lambda.EC2ThrottledException",
 )
-"""Names under which Step Functions reports an invocation that another one may follow; `OneOfEach` injects them all."""
+"""Names in Step Functions of failed invocations that may be repeated; `OneOfEach` injects them all."""
 TASK_FUNCTIONS = {function.name for function in TASKS}
 EVENT_FUNCTIONS = {function.name for function in EVENT_HANDLERS}
 
@@ -56,7 +56,7 @@ class Plan:
         self._of_events: FaultPlan = no_faults
         self._doubles_events = False
         self.doubled = Counter[str]()
-        """How many events each function was sent twice."""
+        """Number of duplicated events of each function."""
 
     def __call__(self, function: str, event: Any) -> Fault | Duplicate | None:
         name = next((each for each in TASK_FUNCTIONS | EVENT_FUNCTIONS if function.endswith(f"-{each}")), None)
@@ -110,12 +110,12 @@ def twin_with(plan: Plan, folder: Path, **options: Any) -> Iterator[Twin]:
 
 
 class FirstRequests:
-    """A plan of throttling in which the first requests of every operation are throttled, while it is active."""
+    """A plan that throttles the first requests of every operation while it is active."""
 
     def __init__(self) -> None:
         self._each, self._lock = 0, threading.Lock()
         self.met = Counter[tuple[str, str]]()
-        """How often each operation of each service was throttled."""
+        """Number of throttled requests of each operation of each service."""
 
     def __call__(self, service: str, operation: str) -> str | None:
         with self._lock:
@@ -140,19 +140,19 @@ class FirstRequests:
 
 
 def call_of(function: str, event: Any) -> str:
-    """What a call has in common with its repetitions: a queue counts how often it has delivered a message."""
+    """Identity of a call, equal for its repetitions. It leaves out the number of deliveries of a queue's message."""
     if isinstance(event, dict) and "Records" in event:
         event = [record["messageId"] for record in event["Records"]]
     return f"{function} {json.dumps(event, sort_keys=True)}"
 
 
 class FirstTries:
-    """A plan in which the first try of every call fails; it is tried again with the same event."""
+    """A plan that fails the first attempt of every call; it is repeated with the same event."""
 
     def __init__(self, fault: Fault) -> None:
         self._fault, self._tried, self._lock = fault, set[str](), threading.Lock()
         self.met = Counter[str]()
-        """How often each function failed."""
+        """Number of failures of each function."""
 
     def __call__(self, function: str, event: Any) -> Fault | None:
         call = call_of(function, event)
@@ -165,7 +165,7 @@ class FirstTries:
 
 
 class OneOfEach:
-    """A plan in which the first tries of calls fail, each under another name, until every name was met."""
+    """A plan that fails the first attempts of calls, each under another name, until every name was used."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._left, self._tried, self._lock = list(reversed(names)), set[str](), threading.Lock()
@@ -183,7 +183,7 @@ class OneOfEach:
 
 
 class Blindness:
-    """A plan in which functions fail for a while, from the first call of one of them on."""
+    """A plan that fails functions for a while, from the first call of one of them on."""
 
     def __init__(self, *functions: str, error: str, seconds: float) -> None:
         self._functions, self._fault, self._seconds = functions, Fault(error=error), seconds

@@ -1,4 +1,4 @@
-"""Text files in a twin's home with one name a line, by which its user says what a deployment's settings say."""
+"""Text files in a twin's home with one name a line; they replace settings of a deployment."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def listed_names(file: Path, *, kind: str) -> tuple[str, ...] | None:
-    """The names in a file; empty lines and those that begin with # are left out. None where there is no file.
+    """The names in a file; empty lines and those that begin with # are left out. None without the file.
 
     Args:
         file: The file.
-        kind: What the names are of, for messages, such as `image`.
+        kind: Kind of the names, for messages, such as `image`.
 
     Raises:
         ValueError: If the file cannot be read. The message is one sentence for the user.

@@ -10,7 +10,7 @@ FILE_NAME = "images.txt"
 
 
 def known_images(home: Path) -> tuple[str, ...]:
-    """Images that nodes can pull, whose names are as in specs. Nothing where there is no file: every image exists then.
+    """Images that nodes can pull, by their names in specs. Empty without the file: every image exists then.
 
     Raises:
         ValueError: If the file cannot be read, or names none: no pod could start. The message is one sentence for the

@@ -56,7 +56,7 @@ def await_all(
     Args:
         twin: Where.
         arns: The executions, by run id.
-        limit_seconds: Time after which those that still run are returned as RUNNING.
+        limit_seconds: Time limit; executions that still run are then returned as RUNNING.
         meanwhile: Called about once a second.
     """
     states, statuses = twin.client("stepfunctions"), dict.fromkeys(arns, "RUNNING")
@@ -81,7 +81,7 @@ def run_all(
 
 
 def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
-    """How many losses CloudWatch has of a run, and their sum."""
+    """Number and sum of the losses of a run in CloudWatch."""
     now = datetime.now(UTC)
     found = twin.client("cloudwatch").get_metric_statistics(
         Namespace="Trainflow",
@@ -96,7 +96,8 @@ def published_losses(twin: Twin, run_id: str) -> tuple[float, float]:
 
 
 def left_in_cluster(twin: Twin, paths: Sequence[str] = PATHS) -> list[str]:
-    """Objects of runs that are still in the cluster after a moment. What all runs share has no run's label."""
+    """Objects of runs that are still in the cluster after a moment. Shared objects lack the label of runs, and are left
+    out."""
     deadline = time.monotonic() + LEFT_SECONDS
     with closing(ApiClient(load_connection(Path(twin.kubeconfig)))) as api:
         while (left := _objects(api, paths)) and time.monotonic() < deadline:
@@ -113,7 +114,7 @@ def _objects(api: ApiClient, paths: Sequence[str]) -> list[str]:
 
 
 class Contention:
-    """What several runs have of the nodes of one type, polled from time to time inside the block."""
+    """Nodes of one type that several runs compete for, polled inside the block."""
 
     def __init__(self, twin: Twin, instance_type: str) -> None:
         self._api, self._type = ApiClient(load_connection(Path(twin.kubeconfig))), instance_type
@@ -122,7 +123,7 @@ class Contention:
         """Most nodes that runs with a claim had been granted together."""
         self.most_nodes = 0
         self.longest_partial = 0.0
-        """Longest time in seconds that some pods of a gang had their nodes and others had none."""
+        """Longest time in seconds that only some pods of a gang had their nodes."""
 
     def __enter__(self) -> Self:
         return self
@@ -131,7 +132,7 @@ class Contention:
         self._api.close()
 
     def poll(self) -> None:
-        """Read the present state. Grants are read before the claims, without which they do not count."""
+        """Read the present state. Grants are read before the claims: a grant counts only with a claim."""
         maps = f"/api/v1/namespaces/{deployment.NAMESPACE}/configmaps"
         shared = {each["metadata"]["name"]: each for each in self._api.get(maps)["items"]}
         granted = (shared.get(f"granted-{self._type}") or {}).get("data") or {}

@@ -27,7 +27,7 @@ def instance_type_named(name: str) -> InstanceType:
     """The instance type of this name, of runs or of the system's nodes.
 
     Raises:
-        UnknownInstanceType: If there is none.
+        UnknownInstanceType: If it is unknown.
     """
     known = {**INSTANCE_TYPES, SYSTEM_INSTANCE.name: SYSTEM_INSTANCE}
     if name not in known:
@@ -44,7 +44,7 @@ def instance_shape(instance: InstanceType, *, nodegroup: str = "") -> NodeShape:
     Args:
         instance: Type of the instance.
         nodegroup: Managed node group that the node belongs to: EKS labels its nodes with the name, and the deployed
-            node groups have labels and taints of their own. Without one, the node has the instance type's label alone.
+            node groups have labels and taints of their own. Without one, the node has only the instance type's label.
     """
     room = room_for_pods(instance)
     capacity = {

@@ -23,7 +23,7 @@ class NodeTimes:
     """Times of one twin, in seconds."""
 
     grace_seconds: float = GRACE_SECONDS
-    """Silence after which a node is lost."""
+    """Seconds of silence until a node is lost."""
     heartbeat_seconds: float = HEARTBEAT_SECONDS
     toleration_seconds: int = TOLERATION_SECONDS
     """Stay of a pod on a lost node, where its own tolerations do not say it."""

@@ -33,7 +33,7 @@ STOP_SECONDS = 15.0
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSettings:
-    """What every process node is started with."""
+    """Settings of every process node."""
 
     kubeconfig: Path
     python: Path
@@ -65,7 +65,7 @@ class NodeSettings:
 class _Group:
     size: int = 0
     started_at: float = -math.inf
-    """When its newest process was started, by the monotonic clock."""
+    """Time when its newest process was started, by the monotonic clock."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
 
@@ -98,7 +98,7 @@ class Nodegroups:
             _end(group)
 
     def processes(self) -> list[int]:
-        """The processes of the nodes, below which those of their pods are."""
+        """The processes of the nodes, the ancestors of those of their pods."""
         return [process.pid for group in list(self._groups.values()) for process in list(group.processes)]
 
     def _poll(self) -> None:
@@ -139,7 +139,7 @@ class Nodegroups:
 
 
 def _write_variables(path: Path, variables: Mapping[str, str]) -> None:
-    """Write variables for pods to a file that its owner alone can read: there are credentials among them."""
+    """Write variables for pods to a file that only its owner can read: credentials are among them."""
     with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.writelines(f"{key}={value}\n" for key, value in variables.items())
 

@@ -47,7 +47,7 @@ NOT_PROVEN = (
     "credentials included. This run does not show whether their user ids, read-only file systems, "
     f"mounts and images work in a cluster ({REPOSITORY / 'docs' / 'twin.md'}, Isolation)."
 )
-"""What a run in the twin says once."""
+"""Sentence of a run in the twin; printed once."""
 
 NOT_PROVEN_BEHIND_WALLS = (
     "Pods are processes of this machine here, with their user, root file system and mounts. This run does not show "
@@ -59,7 +59,7 @@ SHARED_NETWORK = (
     "Programs in pods listen in this machine's network, because {reason}: its other users reach them, and so do other "
     f"machines if its firewall lets them ({REPOSITORY / 'docs' / 'security.md'}, The twin)."
 )
-"""What a run says once besides where pods have no network of their own."""
+"""Additional sentence if pods do not get a network of their own."""
 
 
 class TwinRuns(DeployedRuns):
@@ -125,7 +125,7 @@ class TwinPlace:
         preflight.require_nodes(spec, SlurmSettings())
 
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
-        """See `Place`. A twin that has no run is started for the answer; data sets and programs are those of `run`."""
+        """See `Place`. A twin without a run is started for the answer; data sets and programs are those of `run`."""
         image_root = self._image_root(spec)
         self._check(spec, image_root)
         if self._twin is not None:
@@ -141,7 +141,7 @@ class TwinPlace:
         """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.
 
         Raises:
-            CannotContinue: Also if there is no checkpoint of it.
+            CannotContinue: Also if its checkpoints are missing.
         """
         earlier = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home))
         spec = earlier.spec_continuing(run_id, changes)
@@ -289,7 +289,7 @@ class TwinPlace:
         return twin
 
     def _hidden(self, image_root: Path, folder: Path) -> list[Path]:
-        """What earlier and present runs leave, also in other homes than that of this run."""
+        """Files of earlier and present runs, also in other homes than that of this run."""
         beside = [root / name for root in (image_root, REPOSITORY) for name in (".trainflow", "out")]
         home = [self._options.home / name for name in ("s3", "secrets", "volumes")]
         return [self._options.out, folder, *home, *beside]

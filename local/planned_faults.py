@@ -64,11 +64,11 @@ class PlannedFaults:
             self._began = self._began or time.monotonic()
 
     def announced(self) -> list[str]:
-        """What is planned, a sentence each."""
+        """The planned faults, one sentence each."""
         return [f"Fault: {entry}." for entry in self._entries]
 
     def told(self) -> list[str]:
-        """What became of it, a sentence each."""
+        """The results of the planned faults, one sentence each."""
         with self._lock:
             found = [
                 f"{_outcome(times, _first_and_number(entry)[1])}: {entry}."
@@ -93,7 +93,7 @@ class PlannedFaults:
         return next((entry.fault for _, entry in due if isinstance(entry, FunctionFault)), None)
 
     def throttle(self, service: str, operation: str) -> str | None:
-        """The code with which a request is throttled; see `RequestPlan`."""
+        """The error code of a throttled request; see `RequestPlan`."""
         due = self._due(
             lambda entry: (
                 isinstance(entry, Throttling) and entry.service == service and entry.operation in (None, operation)
@@ -170,7 +170,7 @@ def _outcome(times: int, number: int) -> str:
 
 
 def _first_and_number(entry: Entry) -> tuple[int, int]:
-    """Number of the call or request with which an entry begins to happen, and how often it happens."""
+    """Number of the first affected call or request of an entry, and the number of affected ones."""
     if isinstance(entry, Throttling):
         return entry.request, entry.requests
     return entry.call, entry.number

@@ -1,4 +1,4 @@
-"""What can be known before anything is started on this machine."""
+"""Checks before anything is started on this machine."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def require_dataset(spec: RunSpec, s3_root: Path) -> None:
 
 
 def require_backend(spec: RunSpec) -> None:
-    """What the twin does not bring itself for the spec's backend has to be installed.
+    """Require the software of the spec's backend that the twin does not include.
 
     Raises:
         MachineUnfit: Naming the packages to install.
@@ -114,7 +114,7 @@ def require_nodes(spec: RunSpec, slurm: SlurmSettings) -> None:
 
 
 def require_folders(*, out: Path, home: Path) -> None:
-    """The runs' folder and the twin's home have to be folders in which files can be made.
+    """Require that the runs' folder and the twin's home are writable.
 
     Raises:
         MachineUnfit: Naming the option, the folder and what to do.

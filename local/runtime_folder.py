@@ -33,10 +33,10 @@ class NoRuntimeFolder(OSError):
 def create(prefix: str) -> OwnedFolder:
     """A temporary folder with a short path of plain characters: below TMPDIR if that has one, otherwise below /tmp.
 
-    Those that killed twins have left beside it are removed.
+    Folders that killed twins have left beside it are removed.
 
     Raises:
-        NoRuntimeFolder: If there is no such folder that can be written to.
+        NoRuntimeFolder: If a writable folder of this kind does not exist.
     """
     base = tempfile.gettempdir()
     if len(base) > LONGEST_BASE or not is_plain(base):

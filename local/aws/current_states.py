@@ -28,7 +28,7 @@ def state_of(event: Any, *, region: str) -> str | None:
 
 
 def _state_that_asks(execution: Any, event: Any) -> str | None:
-    """The state in which an execution is, if it has scheduled the event."""
+    """Present state of an execution, if it has scheduled the event."""
     is_scheduled = False
     for each in reversed(events_of(execution)):
         if each["type"] == "TaskScheduled" and not is_scheduled:

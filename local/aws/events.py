@@ -138,7 +138,7 @@ def status_changes(targets: Targets) -> None:
 
 
 def _keep_reason_of_stop(execution: Any) -> None:
-    """The error and cause that StopExecution was given; moto 5.2.5 does not tell them of the execution."""
+    """Keep the error and cause of StopExecution; moto 5.2.5 drops them."""
     from moto.stepfunctions.parser.asl.eval.program_state import ProgramStopped
 
     state = execution.exec_worker.env.program_state()

@@ -13,7 +13,7 @@ class Fault:
     """An invocation that fails."""
 
     error: str
-    """Name under which Step Functions reports it, such as `Runtime.ExitError` or `Sandbox.Timedout`."""
+    """Name that Step Functions reports, such as `Runtime.ExitError` or `Sandbox.Timedout`."""
     after_acting: bool = False
     """Whether the function does its work first; its answer is lost."""
 
@@ -29,13 +29,13 @@ by several threads."""
 
 
 def no_faults(_function: str, _event: Any) -> Fault | Duplicate | None:
-    """The plan of a twin in which everything goes well."""
+    """The plan of a twin without faults."""
     return None
 
 
 RequestPlan = Callable[[str, str], str | None]
-"""Returns the code with which a request is throttled, for the service's name and the operation, as IAM names it; None
-for one that is answered. It is called by several threads."""
+"""Error code for a throttled request, by the service's name and the operation, as IAM names it; None for other
+requests. It is called by several threads."""
 
 
 def no_throttling(_service: str, _operation: str) -> str | None:

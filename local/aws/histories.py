@@ -64,7 +64,7 @@ def page_of(
         newest_first: The order.
 
     Raises:
-        ValueError: If the token is none of this history.
+        ValueError: If the token does not belong to this history.
     """
     first = len(events) if newest_first else 1
     if after is not None:

@@ -10,7 +10,7 @@ from local.aws.server import AwsServer
 
 
 def load(aws: AwsServer, table: str, file: Path) -> None:
-    """Load the items of a file into a table; none if there is no file."""
+    """Load the items of a file into a table, if the file exists."""
     if file.exists():
         for item in json.loads(file.read_text()):
             aws.client("dynamodb").put_item(TableName=table, Item=item)

@@ -240,7 +240,7 @@ class LambdaRuntime:
 
 
 def _lambda_variables(moto_function: Any) -> dict[str, str]:
-    """What Lambda itself sets, and what the function was deployed with."""
+    """Variables of Lambda itself, and those of the function's deployment."""
     return {
         **{name: str(value) for name, value in (moto_function.environment_vars or {}).items()},
         "AWS_LAMBDA_FUNCTION_NAME": moto_function.function_name,

@@ -1,5 +1,5 @@
-"""What CloudWatch refuses of PutMetricData, and moto 5.2.5 lets pass: times that are too far away, too many metrics or
-values, requests that are too large (API reference, 'PutMetricData' and 'MetricDatum').
+"""Limits of PutMetricData that CloudWatch enforces and moto 5.2.5 does not: times that are too far away, too many
+metrics or values, requests that are too large (API reference, 'PutMetricData' and 'MetricDatum').
 
 All patches replace private functions: check them again when moto's version is raised.
 """
@@ -19,7 +19,7 @@ MOST_VALUES = 150
 MOST_BYTES = 1_000_000
 """Size of a call, as it is sent: it may be compressed."""
 MAX_AGE, MAX_AHEAD = timedelta(days=14), timedelta(hours=2)
-"""How far a time may be from the present."""
+"""Maximum distance of a time from the present, past and future."""
 
 
 def apply() -> None:
@@ -43,7 +43,7 @@ def apply() -> None:
 
 
 def faults_of(data: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
-    """Why CloudWatch would refuse the metrics of a call.
+    """Reasons why CloudWatch would refuse the metrics of a call.
 
     Args:
         data: The metrics, with datetimes as times.

@@ -31,8 +31,7 @@ def apply_all() -> None:
 
 
 def services_listed_once() -> None:
-    """List moto's services once; moto searches its own folders twice per request to tell whether a host is a
-    service."""
+    """List moto's services once. moto searches its own folders twice per request to recognize a service's host."""
     from moto import backends
 
     listed = tuple(backends.list_of_moto_modules())

@@ -1,4 +1,4 @@
-"""Patches with which moto 5.2.5 runs the state machines as Step Functions does. Each patch has a test that fails
+"""Patches for moto 5.2.5, so that it runs the state machines as Step Functions does. Each patch has a test that fails
 without it.
 
 All of them replace private functions: check them again when moto's version is raised.
@@ -69,7 +69,7 @@ def context_times() -> None:
 def service_shapes() -> None:
     """Parameters and results of integrations change case between ASL and boto3; moto's two hooks for it are empty.
 
-    Of a child execution, times are told in milliseconds.
+    Child execution times are in milliseconds.
     """
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
@@ -111,7 +111,8 @@ def _operations(service: str) -> dict[str, OperationModel]:
 
 
 def json_task_results() -> None:
-    """Results keep datetimes and streams, with which DescribeExecution and GetExecutionHistory answer 500."""
+    """Convert datetimes and streams in results to JSON. With them, DescribeExecution and GetExecutionHistory answer
+    500."""
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
     )
@@ -134,10 +135,9 @@ def _as_json(value: Any) -> Any:
 
 
 def object_checksums() -> None:
-    """S3 keeps CRC64NVME of an object that came without a checksum, and tells the type of each (Amazon S3 user guide,
-    "Checking object integrity"). moto keeps none, leaves the number of parts out of a composite one that HEAD tells,
-    and does not tell the type of an object that was put in one piece.
-    """
+    """S3 keeps CRC64NVME of an object that came without a checksum, and returns the type of each (Amazon S3 user guide,
+    "Checking object integrity"). moto keeps none, HEAD omits the number of parts of a composite one, and the type of an
+    object that was put in one piece is missing."""
     from moto.s3.responses import S3Response
 
     present_get, present_head = S3Response.get_object, S3Response.head_object
@@ -157,7 +157,8 @@ def object_checksums() -> None:
 
 
 def _with_checksum(response: Any, answer: Any, bucket: str, name: str, query: Any, asked: Any) -> Any:
-    """The answer about a whole object with its checksum, if it was asked for. Of a range or a part S3 tells another."""
+    """The answer about a whole object with its checksum, if it was requested. For a range or a part S3 returns another
+    one."""
     status, headers = answer[0], answer[1]
     if status != 200 or asked.get("x-amz-checksum-mode") != "ENABLED" or asked.get("Range") or query.get("partNumber"):
         return answer
@@ -192,7 +193,7 @@ def _timestamp(moment: Any) -> Any:
 
 
 def presigned_requests() -> None:
-    """moto tells service and caller from headers; a presigned request names them in its query."""
+    """Read service and caller of presigned requests from the query; moto reads only headers."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
     present = DomainDispatcherApplication.infer_service_region_host
@@ -269,7 +270,8 @@ def catchers_back_to_their_state() -> None:
 
 
 def timestamps() -> None:
-    """moto compares times in whole seconds of UTC alone; its own `$$.State.EnteredTime` is none of them.
+    """Compare all times of the language. moto accepts only whole seconds of UTC, which excludes its own
+    `$$.State.EnteredTime`.
 
     The language takes every time of RFC 3339 with a capital T, and a Z or an offset (Amazon States Language, 'Choice
     State').

@@ -133,7 +133,7 @@ class QueueConsumers:
         return {failure["itemIdentifier"] for failure in result.get("batchItemFailures") or ()}
 
     def _try_later(self, url: str, mapping: Any, messages: Iterable[Message]) -> None:
-        """Shorten the time for which the messages are hidden. Lambda only waits for it, so no role is asked."""
+        """Hide the messages for less time. The service itself acts, so no role is checked."""
         sqs = self._client("sqs")
         attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
         seconds = max(1, round(int(attributes["VisibilityTimeout"]) / self._time_scale))
@@ -150,7 +150,7 @@ class QueueConsumers:
 
 
 def _scale_delay(message: Any, time_scale: float) -> float:
-    """Shorten the delay with which a message was sent; returns the seconds that are left."""
+    """Shorten the delay of a sent message; returns the remaining seconds."""
     now = time.time() * 1000
     if message.delayed_until <= now:
         return 0.0

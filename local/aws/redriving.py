@@ -1,9 +1,9 @@
 """RedriveExecution as Step Functions answers it.
 
-An execution of a standard workflow that failed, timed out or was stopped in the last 14 days enters the state again in
-which it ended, with the same input, variables, definition and ARN, and with its retries counted anew. Its history goes
-on (Step Functions developer guide, 'Restarting state machine executions with redrive'). moto 5.2.5 does not know the
-call. Parallel and Map states begin anew here; the service keeps their branches that succeeded.
+An execution of a standard workflow that failed, timed out or was stopped in the last 14 days enters its last state
+again, with the same input, variables, definition and ARN, and with its retries counted anew. Its history goes on (Step
+Functions developer guide, 'Restarting state machine executions with redrive'). moto 5.2.5 does not know the call.
+Parallel and Map states begin anew here; the service keeps their branches that succeeded.
 
 All patches replace private functions: check them again when moto's version is raised.
 """
@@ -24,7 +24,7 @@ MAX_OPEN = timedelta(days=365)
 """Longest time from an execution's start to its end, its redrives included (Step Functions developer guide, quotas)."""
 
 MAX_EVENTS = 24_999
-"""Events of a history from which on nothing is redriven (Step Functions API reference, RedriveExecution)."""
+"""Executions with so many events in their history are not redriven (Step Functions API reference, RedriveExecution)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ def _notes_what_is_entered() -> None:
 
 
 def _redrives() -> None:
-    """Give executions a method `redrive`, behind which `events.status_changes` tells that they run again."""
+    """Give executions a method `redrive`; `events.status_changes` then reports that they run again."""
     from moto.stepfunctions.parser.api import ExecutionStatus
     from moto.stepfunctions.parser.backend.execution import Execution
 
@@ -85,7 +85,7 @@ class _NobodyListens:
 
 
 def _go_on(worker: Any, before: Any, *, count: int, date: datetime) -> None:
-    """Run the definition from the state in which it ended, in the thread of a redriven execution."""
+    """Run the definition from the last state, in the thread of a redriven execution."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.flow.start_at import StartAt
 
@@ -104,7 +104,7 @@ def _go_on(worker: Any, before: Any, *, count: int, date: datetime) -> None:
 
 
 def _continued(before: Any) -> Any:
-    """A manager of events that continues a history, to which the one before adds nothing any more."""
+    """A manager of events that continues a history; the previous manager adds no more events to it."""
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
 
     before.is_stopped = True  # see stopping.py
@@ -115,7 +115,7 @@ def _continued(before: Any) -> Any:
 
 
 def _reason_against(execution: Any) -> str | None:
-    """Why an execution cannot be redriven, in the service's words; None if it can."""
+    """Reason why an execution cannot be redriven, in the service's words; None if it can."""
     status = execution.status
     if status not in ("FAILED", "ABORTED", "TIMED_OUT"):
         return f"Execution is {status} and cannot be redriven"
@@ -131,7 +131,7 @@ def _reason_against(execution: Any) -> str | None:
 
 
 def redrive_fields(execution: Any) -> dict[str, Any]:
-    """How often an execution was redriven and when, whether it can be, and the reason if not."""
+    """Number and time of an execution's redrives, whether it can be redriven, and the reason if not."""
     reason = _reason_against(execution)
     return {
         "redriveCount": getattr(execution, "redrive_count", 0),

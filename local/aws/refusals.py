@@ -1,5 +1,5 @@
-"""What Step Functions refuses, and moto 5.2.5 lets pass: paths that lead nowhere, payloads beyond 256 KiB, histories
-beyond 25,000 events, names and definitions that it could not execute.
+"""Errors that Step Functions reports and moto 5.2.5 does not: paths that lead nowhere, payloads beyond 256 KiB,
+histories beyond 25,000 events, names and definitions that it could not execute.
 
 Where the developer guide and executions on AWS differ, this does as the executions (decision 50). All patches replace
 private functions: check them again when moto's version is raised.
@@ -51,7 +51,8 @@ def apply_all() -> None:
 
 
 def _failure(env: Any, error: str, cause: str) -> Exception:
-    """What ends a state with an error; the interpreter puts the state's name before the cause of States.Runtime."""
+    """Exception that ends a state with an error; the interpreter puts the state's name before the cause of
+    States.Runtime."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import (
@@ -137,8 +138,8 @@ def _wildcards() -> None:
 
 
 def _payloads() -> None:
-    """Payloads are measured as UTF-8 and may have just 256 KiB; a task's parameters are measured, too. A path of theirs
-    that leads nowhere is told with its field."""
+    """Measure payloads in UTF-8, with a limit of 256 KiB, and a task's parameters, too. The error about a path in them
+    that leads nowhere names its field."""
     from moto.stepfunctions.parser.asl.component.state import state
     from moto.stepfunctions.parser.asl.component.state.exec.state_task import state_task_lambda
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service
@@ -166,8 +167,8 @@ def _payloads() -> None:
 
 
 def _variables() -> None:
-    """What a state assigns, and all variables together, have limits. The developer guide names no error for them; this
-    is that of other data that is too large."""
+    """Limit the variables of one state, and all variables together. The developer guide does not name an error for
+    them; this is that of other data that is too large."""
     from moto.stepfunctions.parser.asl.component.common.assign.assign_decl import AssignDecl
 
     present = AssignDecl._eval_body
@@ -200,8 +201,8 @@ def _text(value: Any) -> str:
 
 
 def _full_histories() -> None:
-    """An execution fails when its history has room for one event, unless that is its success. Its own errors,
-    States.Runtime, are told by its last event alone, and not as those of a task."""
+    """Fail an execution when its history has room for one event, unless that is its success. Its own errors,
+    States.Runtime, appear only in its last event, and not as those of a task."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
     from moto.stepfunctions.parser.asl.eval.event.event_manager import EventManager
@@ -330,7 +331,7 @@ def _definitions() -> None:
 
 
 def faults_of(machine: Mapping[str, Any], *, at: str = "") -> Iterator[str]:
-    """Why the service would not take a definition, or a part of one, that follows the grammar.
+    """Reasons why the service would refuse a grammatical definition, or a part of one.
 
     Args:
         machine: An object with StartAt and States.

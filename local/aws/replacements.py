@@ -12,7 +12,7 @@ _undo: list[Callable[[], None]] = []
 
 
 def replace(owner: Any, name: str, value: Any) -> None:
-    """Set an attribute of a class or module until `put_back`; an inherited one is set on this class alone."""
+    """Set an attribute of a class or module until `put_back`; an inherited one is set only on this class."""
     before = vars(owner).get(name, _ABSENT)
 
     def undo() -> None:

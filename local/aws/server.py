@@ -75,7 +75,7 @@ class AwsServer:
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """Environment variables with which any AWS SDK uses this endpoint."""
+        """Environment variables that make any AWS SDK use this endpoint."""
         return {
             **self.owner_credentials,
             **NO_FILES,

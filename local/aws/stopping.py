@@ -18,11 +18,11 @@ from typing import Any
 from local.aws.replacements import replace
 
 START_SECONDS = 10
-"""How long the thread of an execution that has just begun may take to make its environment."""
+"""Seconds for the thread of a new execution to make its environment."""
 
 
 def apply_all() -> None:
-    """Apply every patch of this module but `once`, through which `events.status_changes` tells of ends."""
+    """Apply every patch of this module but `once`; `events.status_changes` uses that to report ends."""
     _reasons()
     _at_once()
     _stays_stopped()
@@ -83,7 +83,7 @@ def _environment(worker: Any) -> Any:
 
 
 def _stays_stopped() -> None:
-    """Ignore what becomes of the task of an execution that was stopped or has timed out: it has no other end, and no
+    """Ignore the result of the task of an execution that was stopped or has timed out: it ends only once, without an
     event of the task."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.eval.environment import Environment

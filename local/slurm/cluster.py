@@ -34,7 +34,7 @@ REST_USER = "slurm"
 """User that Debian's packages make; slurmrestd refuses to run as root."""
 
 API_VERSIONS = ("v0.0.36", "v0.0.37", "v0.0.38")
-"""What Slurm 22.05 serves; with its plugins for the accounting database it does not start where there is none."""
+"""API versions of Slurm 22.05; its plugins for the accounting database need such a database to start."""
 
 
 class SlurmCluster:
@@ -78,7 +78,7 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables with which Slurm's own commands find this cluster, and no other."""
+        """Environment variables that make Slurm's own commands use this cluster."""
         return {"PATH": packages.SEARCH_PATH, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
     @property
@@ -290,7 +290,7 @@ def _listens(port: int) -> bool:
 
 
 def _loopback_address_of(host: str) -> str:
-    """The address of this machine's name, on which Slurm listens; it would otherwise listen on every interface.
+    """The address of this machine's name. Slurm listens on it; it would otherwise listen on every interface.
 
     Raises:
         SlurmError: If it is not a loopback address.

@@ -8,7 +8,7 @@ from pathlib import Path
 import jinja2
 
 ADDRESS = "127.0.0.1"
-"""Address on which slurmrestd listens."""
+"""Address of slurmrestd."""
 
 _TEMPLATES = jinja2.Environment(  # noqa: S701 (no HTML)
     loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -51,10 +51,10 @@ class SlurmSettings:
     )
     """The first one is the default."""
     min_job_age_seconds: int = 300
-    """How long Slurm remembers a job that has ended: MinJobAge, with its default."""
+    """Seconds until Slurm forgets a job that has ended: MinJobAge, with its default."""
     node_timeout_seconds: int = 30
-    """Time after which a node that does not answer is down and its jobs have failed (SlurmdTimeout, whose default is
-    300)."""
+    """Seconds until a node that does not answer is down and its jobs have failed (SlurmdTimeout, whose default is 300).
+    """
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def slurm_conf(
     Args:
         settings: The cluster.
         host: This machine's name up to the first dot: Slurm's daemons refuse to be another host.
-        address: The loopback address of that name, on which slurmctld and slurmd listen.
+        address: The loopback address of that name, for slurmctld and slurmd.
         user: The user of the daemons.
         ports: The ports of the daemons.
         folder: The folder with the state of the daemons.

@@ -20,7 +20,7 @@ class Daemon:
     """A process that can be started and stopped again and again.
 
     Its supervisor is the one of the process nodes: it adopts every orphan below the daemon, such as `slurmstepd` and
-    what jobs have started, and kills everything when told to, or when this process is gone, however it went.
+    processes of jobs, and kills everything on request, or when this process is gone for any reason.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ def free_ports(*, num_nodes: int) -> Ports:
     connection.
 
     Raises:
-        SlurmError: If there are no free ports.
+        SlurmError: If all ports are in use.
     """
     controller, rest, *nodes = _free(2 + num_nodes)
     return Ports(controller=controller, rest=rest, nodes=tuple(nodes))

@@ -78,7 +78,7 @@ class Account:
             yield next(version.document for version in managed.versions if version.is_default)
 
     def policy_on(self, arn: str) -> str | None:
-        """Text of the policy of a resource; None if it has none."""
+        """Text of the policy of a resource; None without a policy."""
         service, name = arn.split(":")[2] if arn.startswith("arn:") else "", arn.split(":", 5)[-1]
         match service:
             case "s3":
@@ -126,7 +126,7 @@ class Account:
         return self.key_arn(key) if key else None
 
     def key_of_object(self, bucket: str, key: str) -> str | None:
-        """ARN of the key that encrypts an object; None for S3's own encryption, and if there is no such object."""
+        """ARN of the key that encrypts an object; None for S3's own encryption, and for a missing object."""
         found = self._bucket(bucket)
         item = found.keys.get(key) if found else None
         if item is None:
@@ -147,7 +147,7 @@ class Account:
         return found.arn if found else _as_arn(key, self.region)
 
     def key_state(self, key: str) -> str | None:
-        """State of a key such as `Enabled` or `Disabled`; None if there is none."""
+        """State of a key such as `Enabled` or `Disabled`; None for a missing key."""
         found = self._key(key)
         if found is None:
             return None

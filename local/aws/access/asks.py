@@ -1,4 +1,4 @@
-"""The permissions that a request to AWS needs: which actions, on which ARNs, with which condition keys.
+"""The permissions that a request to AWS needs: actions, ARNs and condition keys.
 
 Pure functions. Source of the actions, resources and keys: Service Authorization Reference. Requests that are not listed
 need the action of their name on `*`, so a role without such a permission is refused rather than let pass. What a
@@ -28,11 +28,11 @@ NEEDS_NOTHING = frozenset({"sts:GetCallerIdentity", "sts:GetSessionToken"})
 """Requests that IAM always answers (STS API reference)."""
 
 SEND = ("kms:GenerateDataKey", "kms:Decrypt")
-"""What sending to an encrypted queue or topic takes (SQS and SNS developer guides, 'Key management')."""
+"""Actions for sending to an encrypted queue or topic (SQS and SNS developer guides, 'Key management')."""
 
 
 class Resources(Protocol):
-    """What a mapping has to know of the account's resources."""
+    """Facts about the account's resources that a mapping needs."""
 
     account: str
     region: str
@@ -44,7 +44,7 @@ class Resources(Protocol):
         """ARN of a secret, for its name or ARN."""
 
     def key_of(self, arn: str) -> str | None:
-        """ARN of the customer's KMS key that encrypts a resource; None if there is none."""
+        """ARN of the customer's KMS key that encrypts a resource; None without one."""
 
     def key_arn(self, key: str) -> str:
         """ARN of a KMS key, for its id, alias or ARN."""
@@ -52,7 +52,7 @@ class Resources(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class S3Request:
-    """What a request to S3 is about."""
+    """Subject of a request to S3."""
 
     action: str
     """Action as moto names it: IAM's name for most requests."""

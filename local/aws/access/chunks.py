@@ -25,7 +25,7 @@ LENGTH = "x-amz-decoded-content-length"
 """Header with the number of bytes of all chunks together."""
 CHUNK, TRAILER = "AWS4-HMAC-SHA256-PAYLOAD", "AWS4-HMAC-SHA256-TRAILER"
 NO_HEADERS = hashlib.sha256().hexdigest()
-"""Hash of a chunk's own headers, of which there are none."""
+"""Hash of a chunk's own headers, which are always empty."""
 
 _BEGINNING = re.compile(rb"(?P<size>[0-9a-fA-F]{1,16});chunk-signature=(?P<signature>[0-9a-f]{64})\r\n")
 _ENDING = re.compile(

@@ -43,7 +43,7 @@ UNKNOWN_KEY_CODES = {
 """Error and status for an access key that does not exist, by protocol (API references, 'Common errors')."""
 
 PREFIXES = {"monitoring": "cloudwatch"}
-"""Prefixes of IAM actions that differ from the name with which requests are signed."""
+"""Prefixes of IAM actions that differ from the service's name in signatures."""
 
 _CREDENTIAL = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>[^/]+)/")
 
@@ -86,7 +86,8 @@ class Guard:
 
     @property
     def calls(self) -> dict[Call, int]:
-        """How often each permission was needed; the account's owner, who may do everything, is left out."""
+        """Number of times that each permission was needed; requests of the account's owner, who may do everything, are
+        left out."""
         with self._lock:
             return dict(self._calls)
 
@@ -148,10 +149,10 @@ class Guard:
         Args:
             service: The service's principal, such as `lambda.amazonaws.com`.
             role_arn: The role.
-            tags: Tags of the session; None for a service that gives none.
+            tags: Tags of the session; None for a service without session tags.
 
         Raises:
-            AccessDenied: If it does not, or if there is no such role.
+            AccessDenied: If it does not, or if the role does not exist.
         """
         context = {f"aws:requesttag/{key}".lower(): (value,) for key, value in (tags or {}).items()}
         trust = self.account.trust_of(role_arn)

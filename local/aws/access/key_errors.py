@@ -46,10 +46,10 @@ QUERY_CODES = {
     "KmsInvalidState": "KMS.InvalidStateException",
     "KmsNotFound": "KMS.NotFoundException",
 }
-"""Codes of SQS's errors in its older protocol, which it also tells in the newer one's answers."""
+"""Codes of SQS's errors in its older protocol; the answers of the newer one contain them as well."""
 
 MESSAGES = {"dynamodb": "KMS key access denied error"}
-"""What a service puts before the reason."""
+"""Text of a service before the reason."""
 
 
 def errors_of(via_service: tuple[str, ...]) -> KeyErrors:
@@ -58,7 +58,7 @@ def errors_of(via_service: tuple[str, ...]) -> KeyErrors:
 
 
 def prefix_of(via_service: tuple[str, ...]) -> str:
-    """What the message of a request's error begins with."""
+    """Beginning of the message of a request's error."""
     said = MESSAGES.get(_name(via_service))
     return f"{said}: " if said else ""
 

@@ -23,9 +23,9 @@ from botocore.credentials import Credentials
 ALGORITHM = "AWS4-HMAC-SHA256"
 TIME = "%Y%m%dT%H%M%SZ"
 SKEW = timedelta(minutes=15)
-"""How far a client's clock may be off; also how long a signed request may be under way."""
+"""Maximum difference between a client's clock and ours; also the longest transmission of a signed request."""
 LONGEST = timedelta(days=7)
-"""How long a presigned request may be valid."""
+"""Longest validity of a presigned request."""
 S3 = "s3"
 """Beginning of the names of S3's services, which do not encode a path again, and take a body's hash from a header."""
 CONTENT_HASH = "x-amz-content-sha256"
@@ -41,7 +41,7 @@ _SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<date>\d{8})/(?P<region>[^/]+)/(?P<servi
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a request says of its own signature."""
+    """Signature of a request, as the request declares it."""
 
     key: str
     """Id of the access key."""
@@ -53,7 +53,7 @@ class Signature:
     value: str
     time: str
     seconds: float | None
-    """Time for which a presigned request is valid; None for others."""
+    """Validity of a presigned request; None for others."""
 
     def is_current(self, now: datetime) -> bool:
         """Whether the request was signed about now, or is presigned for as long as this."""
@@ -67,7 +67,7 @@ class Signature:
 
 # Decisions 62 and 71: signatures and body hashes are verified, since other users reach the port.
 def signature_of(environ: dict[str, Any]) -> Signature | None:
-    """The signature in the header or the query of a request; None if it has none or not all that belongs to one.
+    """The signature in the header or the query of a request; None if it is missing or incomplete.
 
     Args:
         environ: The request, as WSGI describes it.
@@ -90,7 +90,7 @@ def signature_of(environ: dict[str, Any]) -> Signature | None:
 
 
 def _valid_seconds(expires: str, *, at_least: timedelta | None) -> float:
-    """Time for which a presigned request says that it is valid; 0 for what no service takes.
+    """Declared validity of a presigned request; 0 for a value that every service refuses.
 
     STS's tokens for EKS say a minute, and EKS takes them for a quarter of an hour.
     """
