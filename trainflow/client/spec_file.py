@@ -1,4 +1,4 @@
-"""Run specs as files or on the standard input: YAML or JSON, alone or with an override merged over them."""
+"""Run specs as files or on the standard input: YAML or JSON, optionally with an override merged over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainflow.models.spec_document import MAX_BYTES, decode
 from trainflow.models.spec_limits import require_limits_ahead
 
 STANDARD_INPUT = Path("-")
-"""What stands for the standard input instead of a file, for commands that can read a spec from there."""
+"""Name of the standard input in place of a file, for commands that can read a spec from there."""
 
 
 def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None = None) -> RunSpec:
@@ -26,8 +26,8 @@ def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None
         given: Content of a spec that is in no file; `path` is then its name in messages.
 
     Raises:
-        InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run that could start
-            now; the message begins with the name of the file at fault.
+        InvalidRunSpec: If a file cannot be read or is not YAML or JSON, or if the described run could not start now;
+            the message begins with the name of the file at fault.
     """
     document = read_document(path, overrides, given=given)
     try:
@@ -39,10 +39,10 @@ def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None
 
 
 def read_document(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None = None) -> Any:
-    """What a file and its overrides say together, before it is checked whether that is a spec.
+    """The document of a file with its overrides merged, before it is checked as a spec.
 
     Raises:
-        InvalidRunSpec: If a file cannot be read or is no YAML or JSON; the message begins with its name.
+        InvalidRunSpec: If a file cannot be read or is not YAML or JSON; the message begins with its name.
     """
     try:
         document = _document(path) if given is None else decode(given)

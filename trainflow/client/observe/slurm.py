@@ -123,7 +123,7 @@ class SlurmJobs:
             yield line.decode(errors="replace")
 
     def _content(self, key: str, limit: int) -> bytes:
-        """The first bytes of an object; none where there is no object."""
+        """The first bytes of an object; empty if it does not exist."""
         try:
             return first_bytes(self._s3, self._bucket, key, limit=limit)
         except self._s3.exceptions.NoSuchKey:
@@ -144,7 +144,7 @@ class SlurmJobs:
 
 
 def _refused(error: BotoCoreError | ClientError, what: str) -> TrainflowError:
-    """What a caller is told who may not read S3, or whom S3 does not answer."""
+    """The error for a caller who may not read S3, or gets no answer from it."""
     if is_refusal(error):
         return PlaceRefused(sentence_of(error))
     return ServiceUnavailable(f"{what}: {sentence_of(error)}")
