@@ -22,7 +22,7 @@ class AccessEntries:
         Args:
             endpoint: Base URL of EKS.
             cluster_name: The EKS cluster's name.
-            access_key: Access key with which the entries are read, and its secret: ID:SECRET.
+            access_key: Access key for reading the entries, and its secret: ID:SECRET.
             fetch: Replaced in tests.
         """
         self._entries = f"{endpoint}/clusters/{quote(cluster_name)}/access-entries"
@@ -30,7 +30,7 @@ class AccessEntries:
         self._fetch = fetch
 
     def groups_of(self, caller_arn: str) -> tuple[str, ...] | None:
-        """Groups of a caller of AWS; None if the cluster has no entry for its role or user."""
+        """Groups of a caller of AWS; None if the cluster lacks an entry for its role or user."""
         principal = role_of(caller_arn)
         url = f"{self._entries}/{quote(principal, safe='')}"
         try:

@@ -21,7 +21,7 @@ AUTHENTICATED = "system:authenticated"
 STS_PREFIX = "k8s-aws-v1."
 CLUSTER_HEADER = "x-k8s-aws-id"
 TOKEN_SECONDS = 15 * 60
-"""Time after its signing in which a presigned URL is accepted (aws-iam-authenticator's limit)."""
+"""Seconds after its signing while a presigned URL is accepted (aws-iam-authenticator's limit)."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class StsAuthenticator:
             sts_endpoint: Base URL of STS.
             cluster_name: The EKS cluster's name, which the client must have signed.
             groups_of: Groups that the cluster's access entries give a caller.
-            cache_seconds: Time for which an accepted token is accepted again without a request, at most 60.
+            cache_seconds: Seconds while an accepted token is accepted again without a request, at most 60.
             fetch: Replaced in tests.
         """
         self._endpoint = urlsplit(sts_endpoint)

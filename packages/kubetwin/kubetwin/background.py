@@ -18,7 +18,7 @@ from typing import Any
 _LOG = logging.getLogger(__name__)
 
 _COUNTED_AT = (10, 100, 1_000, 10_000)
-"""Numbers of occurrences at which an exception that was reported is mentioned again."""
+"""Numbers of occurrences that report a known exception again."""
 
 OnError = Callable[[BaseException], None]
 
@@ -60,7 +60,7 @@ def _place(error: BaseException) -> str:
 
 
 class Worker(threading.Thread):
-    """A daemon thread that reports the exception with which its function ended."""
+    """A daemon thread that reports the exception of its function."""
 
     def __init__(
         self, work: Callable[..., object], *arguments: Any, name: str, on_error: OnError | None = None

@@ -29,7 +29,7 @@ NOT_FORWARDED = frozenset({"authorization", "connection", "host", "content-lengt
 """Headers that belong to one of the two connections, or to the other identity."""
 
 IMPERSONATION = "impersonate-"
-"""Beginning of the headers by which a client acts as another user; a caller may not choose whom."""
+"""Prefix of the headers for acting as another user; they are removed from a caller's request."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -73,7 +73,7 @@ def serving(kubeconfig: Path, *, sts_endpoint: str, cluster_name: str, access_ke
         kubeconfig: Kubeconfig whose identity forwarded requests have.
         sts_endpoint: AWS endpoint that checks login tokens and knows access entries.
         cluster_name: EKS cluster name that login tokens are for.
-        access_key: Access key with which access entries are read.
+        access_key: Access key for reading access entries.
 
     Raises:
         KubeconfigError: If the kubeconfig cannot be used.

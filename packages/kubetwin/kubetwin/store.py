@@ -1,6 +1,6 @@
 """In-memory store of the API server: objects, one counter of revisions, and a window of recent changes.
 
-Everything runs on the server's event loop, so there are no locks. Stored objects are never changed in place.
+Everything runs on the server's event loop, without locks. Stored objects are never changed in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WINDOW = 8192
 """Most changes kept for each resource; a watch that starts before them is answered 410."""
 
 FRESH_SECONDS, LEAST_KEPT = 75.0, 100
-"""Age to which changes are kept, and number that is kept however old they are (kube-apiserver's watch cache)."""
+"""Maximum age of kept changes in seconds, and number that is kept whatever their age (kube-apiserver's watch cache)."""
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 

@@ -13,7 +13,7 @@ from kubetwin.gateway import ClusterGateway, GatewayHandler
 from kubetwin.kubeconfig import Connection
 
 HELD_SECONDS = 60.0
-"""How long a request that hangs is held; clients give up before."""
+"""Seconds that a hanging request is held; clients give up before."""
 
 
 class Trouble(StrEnum):
@@ -44,7 +44,7 @@ class TroubledGateway(ClusterGateway):
         super().__init__(connection, None, handler=_Handler)
         self.trouble: Trouble | None = None
         self.failed = 0
-        """Requests that met a trouble. A handshake that fails is none."""
+        """Requests that met a trouble. A failed handshake does not count."""
         self.stopped = threading.Event()
 
     def begin(self, trouble: Trouble) -> None:

@@ -38,7 +38,7 @@ _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 MAX_BODY_BYTES = 3 * 1024 * 1024  # kube-apiserver's limit
 PIECE_BYTES = 256 * 1024
 _VIEWS = ("", "status")
-"""Subresources on which the ordinary verbs work."""
+"""Subresources for the ordinary verbs."""
 
 
 class Application:

@@ -24,7 +24,7 @@ _LITERALS = {"n": "null", "t": "true", "f": "false"}
 
 
 class NotJson(ValueError):
-    """The text is no JSON; the message is that of Go's parser."""
+    """The text is not JSON; the message is that of Go's parser."""
 
 
 def parse_json(data: bytes) -> Any:
@@ -161,7 +161,7 @@ def check_kind(obj: Object, resource: Resource, registry: Registry) -> None:
 
 
 def not_registered(kind: str, version: str) -> str:
-    """The words of a server that has no type for a kind."""
+    """Message of a server about an unknown kind."""
     return (
         f'no kind "{kind}" is registered for version "{version}" in scheme '
         '"k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'

@@ -9,7 +9,7 @@ def container_of(pod: Object, wanted: str) -> str:
     """Name of the container that a request for a log or a stream means.
 
     Raises:
-        ApiError: 400 if there is no such container, or several and none is named.
+        ApiError: 400 if the container does not exist, or if the pod has several and the request names none.
     """
     spec, name = pod["spec"], pod["metadata"]["name"]
     names = [str(c["name"]) for c in spec["containers"]]

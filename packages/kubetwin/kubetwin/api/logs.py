@@ -37,7 +37,7 @@ _SWITCHES = ("timestamps", "follow", "previous")
 
 @dataclass(frozen=True)
 class Kubelet:
-    """Address at which a node serves its pods' logs."""
+    """Address of a node's server for its pods' logs."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class Kubelet:
         """The endpoint that a node announces in its status.
 
         Raises:
-            ApiError: 404 when there is no such node, 500 when it announces none.
+            ApiError: 404 when the node does not exist, 500 when it does not announce an endpoint.
         """
         node = cluster.store.get("nodes", "", name)
         if node is None:
@@ -131,7 +131,7 @@ def _upstream_error(status: int, text: str) -> ApiError:
 
 
 class _Answer:
-    """What has arrived of a kubelet's answer; the parser calls the methods."""
+    """The part of a kubelet's answer that has arrived; the parser calls the methods."""
 
     def __init__(self) -> None:
         self.parser = HttpResponseParser(self)

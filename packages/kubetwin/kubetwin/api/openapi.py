@@ -23,9 +23,8 @@ _PATCHES = ("application/json-patch+json", "application/merge-patch+json", "appl
 _STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 V2_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 EMPTY_V2 = b"\x0a\x032.0\x12\x12\x0a\x0aKubernetes\x12\x04v1.0\x42\x00"
-"""`{swagger: "2.0", info: {title, version}, paths: {}}`: kubectl reads version 2 where version 3 has no such kind, and
-says that the kind is not known only if it could.
-"""
+"""`{swagger: "2.0", info: {title, version}, paths: {}}`. kubectl reads version 2 if version 3 lacks the kind, and
+reports an unknown kind only if it could."""
 _FIELD_VALIDATION = {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
 _DRY_RUN = {"name": "dryRun", "in": "query", "schema": {"type": "string", "uniqueItems": True}}
 
@@ -40,7 +39,7 @@ class OpenApi:
         self._text = cache(self._make_text)
 
     def index(self) -> Object:
-        """The index: URL of each group and version's document, with a hash by which kubectl caches it."""
+        """The index: URL of each group and version's document, with a hash for kubectl's cache."""
         return {"paths": {place: {"serverRelativeURL": self._address(place)} for place in sorted(self._resources)}}
 
     def document(self, place: str) -> bytes | None:

@@ -31,7 +31,7 @@ _OPTION_KINDS = {
 
 @dataclass(frozen=True)
 class RequestInfo:
-    """A request as authorization sees it. `resource` is empty for paths that are no resource (`/version`)."""
+    """A request as authorization sees it. `resource` is empty for other paths (`/version`)."""
 
     path: str
     verb: str
@@ -130,7 +130,7 @@ def parse_list_options(query: Mapping[str, str], *, watch: bool) -> ListOptions:
     """Read and check the parameters.
 
     Raises:
-        ApiError: 400 for a number that is none, 422 for parameters that exclude each other.
+        ApiError: 400 for an invalid number, 422 for parameters that exclude each other.
     """
     timeout = query.get("timeoutSeconds")
     options = ListOptions(

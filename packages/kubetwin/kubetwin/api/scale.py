@@ -35,7 +35,7 @@ class Scales:
         """Read or change the number of replicas.
 
         Raises:
-            ApiError: 404, 405, 422, or 500 for an object that has no such replicas.
+            ApiError: 404, 405, 422, or 500 for an object without replicas.
         """
         if call.resource.key != _SCALED or method not in ("GET", "HEAD", "PUT", "PATCH"):
             raise errors.method_not_allowed()

@@ -95,7 +95,7 @@ def page(objects: list[Object], options: ListOptions, revision: int) -> Page:
 
 @dataclass(frozen=True)
 class ContinueToken:
-    """Where a page begins: after an object, in the list of a revision (-1 for that of the present)."""
+    """Start of a page: after an object, in the list of a revision (-1 for that of the present)."""
 
     revision: int
     start: tuple[str, str]
@@ -123,7 +123,7 @@ def decode_token(token: str) -> ContinueToken:
 
 
 def parse_token(data: bytes) -> Object:
-    """The JSON inside a continue token; bytes that are no text are named as Go names them (`\\u0081`)."""
+    """The JSON inside a continue token; bytes that are not text are named as Go names them (`\\u0081`)."""
     if data and not 0x20 <= data[0] < 0x7F:
         raise NotJson(f"invalid character '\\u{data[0]:04x}' looking for beginning of value")
     parsed: Object = parse_json(data)
@@ -134,7 +134,7 @@ def parse_version(text: str) -> int:
     """A resourceVersion parameter; empty is 0.
 
     Raises:
-        BadVersion: If it is no number.
+        BadVersion: If it is not a number.
     """
     if not text:
         return 0
@@ -144,7 +144,7 @@ def parse_version(text: str) -> int:
 
 
 class BadVersion(ValueError):
-    """A resourceVersion that is no number; list answers 400 and watch 500."""
+    """A resourceVersion that is not a number; list answers 400 and watch 500."""
 
     def __init__(self, text: str) -> None:
         super().__init__(

@@ -113,7 +113,7 @@ class _Upstream:
             raise internal_error(f"error dialing backend: {fault or 'the kubelet does not answer'}") from fault
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """What the kubelet sends, until it ends the connection."""
+        """Messages of the kubelet, until it ends the connection."""
         whole = b""
         async for event in self._events():
             if isinstance(event, BytesMessage | TextMessage):

@@ -1,4 +1,4 @@
-"""The subresources that are no view of an object but an act: binding, eviction, token, finalize."""
+"""The subresources that are actions: binding, eviction, token, finalize."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Suc
 
 
 _BINDABLE = ("pods", "secrets", "nodes")
-"""Kinds to which a token can be bound."""
+"""Kinds that a token can be bound to."""
 
 
 def _check_name(call: Call, obj: Object, kind: str) -> None:

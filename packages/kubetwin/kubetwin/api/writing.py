@@ -210,7 +210,7 @@ def _check_uid(patched: Object, old: Object, call: Call) -> None:
 
 
 def _check_registered(patched: Object, call: Call) -> None:
-    """A patch cannot make an object of a kind that the server has no type for."""
+    """Refuse a patch that would make an object of an unknown kind."""
     kind, version = patched.get("kind", call.resource.kind), patched.get("apiVersion", call.resource.group_version)
     if not call.resource.custom and (kind, version) != (call.resource.kind, call.resource.group_version):
         raise BadBody(not_registered(kind, version))
@@ -233,7 +233,7 @@ def _parsed_patch(call: Call) -> Any:
     """The patch as sent.
 
     Raises:
-        ApiError: 400 for a body that is no patch.
+        ApiError: 400 for a body that is not a patch.
     """
     try:
         patch: Any = parse_json(call.body)

@@ -25,7 +25,7 @@ def ports_of(query: Mapping[str, Sequence[str]]) -> list[int]:
     """The ports that a request names.
 
     Raises:
-        BadRequest: If there are none, or one is no port.
+        BadRequest: If they are missing, or one is not a port.
     """
     words = [word for text in [*query.get("ports", ()), *query.get("port", ())] for word in text.split(",")]
     if not words:

@@ -1,1 +1,1 @@
-"""The objects of the cluster, and the rules by which they change."""
+"""The objects of the cluster, and the rules for their changes."""

@@ -66,7 +66,7 @@ class Cluster:
         """The stored object, to be read only.
 
         Raises:
-            ApiError: 404 when there is none.
+            ApiError: 404 when it does not exist.
         """
         found = self.store.get(resource.key, namespace, name)
         if found is None:
