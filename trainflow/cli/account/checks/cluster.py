@@ -152,6 +152,6 @@ def _ours(configuration: Configuration, facts: Facts, found: EksCluster) -> Find
 
 
 def _minor(version: str) -> int:
-    """36 of `1.36`; 0 of what is no version."""
+    """36 for `1.36`; 0 if it is not a version."""
     minor = version.partition(".")[2]
     return int(minor) if minor.isdigit() else 0

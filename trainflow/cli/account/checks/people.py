@@ -1,4 +1,4 @@
-"""Who can reach the cluster, and who is told."""
+"""Checks of the people who can reach the cluster, and of those who get messages."""
 
 from __future__ import annotations
 
