@@ -369,7 +369,7 @@ def _settings(
 
 @contextlib.contextmanager
 def _pod_network() -> Iterator[int | None]:
-    """The process that keeps a network for containers; None, with a warning, on a machine that has none to give."""
+    """The process that keeps a network for containers; None, with a warning, if the machine cannot give one."""
     from kubetwin.node.pod_network import PodNetwork
     from kubetwin.node.walls import missing_network
 

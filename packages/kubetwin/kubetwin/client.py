@@ -66,7 +66,7 @@ class ApiClient:
         return self._json("GET", path, query)
 
     def find(self, path: str) -> dict[str, Any] | None:
-        """Read an object; None if there is none."""
+        """Read an object; None if it does not exist."""
         try:
             return self.get(path)
         except RequestRefused as error:
@@ -83,7 +83,7 @@ class ApiClient:
         return self._json("PATCH", path, {}, body, content_type)
 
     def delete(self, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """Delete an object; it is no error if it does not exist."""
+        """Delete an object, if it exists."""
         try:
             self._json("DELETE", path, {}, body)
         except RequestRefused as error:
