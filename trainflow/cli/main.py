@@ -374,7 +374,7 @@ def doctor(
     Checks whether they find each other, their files, their devices and their image. The cluster is that of the run's
     place, or with --kubeconfig any other one.
 
-    Exit status: 0 nothing failed, 1 a check failed, 2 pods to examine are missing.
+    Exit status: 0 nothing failed, 1 a check failed, 2 no pods were found.
     """
     from rich.console import Console
 

@@ -141,7 +141,7 @@ class FailedLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Nodes that a run needs. The claim exists from before they are requested until the run releases them."""
+    """Nodes that a run needs. The claim exists from before they are requested until it is cancelled."""
 
     name: str
     run_id: str
