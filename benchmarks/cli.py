@@ -1,8 +1,8 @@
-"""How long a person waits for the command: `--help`, `list`, `status` and `validate`, beside an empty Python and the
-libraries that the command line stands on.
+"""Measures the time to wait for the command: `--help`, `list`, `status` and `validate`, compared with an empty Python
+and the libraries of the command line.
 
-The runs are interleaved, so that what else the machine does falls on all of them; each figure is the median of ten.
-Processor time is given beside time on the clock: it tells a slow command from a busy machine.
+The runs are interleaved, so that other work of the machine affects all of them; each figure is the median of ten.
+Processor time is given beside wall time: it distinguishes a slow command from a busy machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEASURED = ("help", "list", "status", "validate")
 
 
 def commands(out: Path) -> dict[str, Sequence[str]]:
-    """What is started: Python's arguments by name.
+    """Python's arguments of each measured command, by its name.
 
     Args:
         out: Folder of the runs' folders.

@@ -3,7 +3,7 @@
 
 * `tutorial`: the tutorial's step (`benchmarks.seed_recipe`).
 * `good_eager`, `good_compiled`: what a good engineer achieves in an afternoon. Hugging Face's model with fused
-  attention, the vocabulary's head on the masked positions alone, one kernel for AdamW; the second with torch.compile.
+  attention, the vocabulary's head on only the masked positions, one kernel for AdamW; the second with torch.compile.
 * `ours`: the functions that the trainer's loop calls in a step, with the trainer's defaults.
 * `gemm`: matrix products of the sizes of a layer, and nothing else.
 
@@ -88,7 +88,7 @@ class Ours:
         from trainer.loop.learner import build_learner
 
         self._process = process
-        self.operations = operations_of(process)
+        self.operations = step_operations(process)
         self._batches = process.task.open_batches(process.gang)
         self.learner = build_learner(process, process.gang)
         self._progress = Progress()
@@ -117,7 +117,7 @@ class Given:
     seconds_waited = 0.0
 
     def __init__(self, process: TrainingProcess, step: Callable[[MicroBatch], float]) -> None:
-        self.operations = operations_of(process)
+        self.operations = step_operations(process)
         self._batches: Any = process.task.open_batches(process.gang)
         self._step = step
         self._first = 0
@@ -172,7 +172,7 @@ def good_training(sizes: Sizes, weights: Mapping[str, Any], *, dropout: float, c
     model.load_state_dict(weights)
     optimizer = TutorialsAdamW(model, learning_rate=LEARNING_RATE, fused=True)
 
-    def loss_of(batch: MicroBatch) -> torch.Tensor:
+    def batch_loss(batch: MicroBatch) -> torch.Tensor:
         hidden, pooled = model.bert(
             batch.token_ids_BS, attention_mask=batch.attended_BS, token_type_ids=batch.segment_ids_BS
         )[:2]
@@ -181,7 +181,7 @@ def good_training(sizes: Sizes, weights: Mapping[str, Any], *, dropout: float, c
         masked = functional.cross_entropy(scores, batch.masked_labels_BM.flatten())
         return masked + functional.cross_entropy(model.cls.seq_relationship(pooled), batch.is_random_next_B)
 
-    forward = torch.compile(loss_of) if compiled else loss_of
+    forward = torch.compile(batch_loss) if compiled else batch_loss
 
     def step(batch: MicroBatch) -> float:
         loss = forward(batch)
@@ -206,7 +206,7 @@ def hugging_face_config(sizes: Sizes, *, dropout: float) -> Any:
     )
 
 
-def process_of(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> TrainingProcess:
+def make_process(data: Path, folder: Path, sizes: Sizes, *, dropout: float) -> TrainingProcess:
     """The trainer's process that trains on these shards."""
     from trainer import device
     from trainer.data.shards import open_dataset
@@ -243,7 +243,7 @@ def contestant(name: str, process: TrainingProcess, sizes: Sizes, *, dropout: fl
     return Given(process, good_training(sizes, weights, dropout=dropout, compiled=name == "good_compiled"))
 
 
-def operations_of(process: TrainingProcess) -> float:
+def step_operations(process: TrainingProcess) -> float:
     """Operations of the model in one step."""
     return BATCH_SIZE * float(process.task.samples.operations or 0)
 
@@ -257,7 +257,7 @@ def main(argv: list[str]) -> None:
     name, data, sizes_json, dropout_text = argv
     sizes, dropout = Sizes(**json.loads(sizes_json)), float(dropout_text)
     with redirect_stdout(sys.stderr):
-        process = process_of(Path(data), Path(data) / "unused", sizes, dropout=dropout)
+        process = make_process(Path(data), Path(data) / "unused", sizes, dropout=dropout)
         own = contestant(name, process, sizes, dropout=dropout)
     for _ in sys.stdin:
         own.prepare()

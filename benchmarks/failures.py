@@ -1,7 +1,7 @@
 """Share of failed jobs that are judged rightly: whether a restart can help, and the name of its error.
 
 The corpus is JSON lines: `name`, `stage`, `logs` (lines of the failed pod), `exit_code`, `pod_reason`, `job_reason`,
-`pending_reason`, `last_step`, `restart` (whether a restart can help) and `classes` (words for the class, any of which
+`pending_reason`, `last_step`, `restart` (whether a restart can help) and `classes` (words for the class; each of them
 is right). Another corpus can be given with `--corpus FILE`.
 """
 
@@ -30,12 +30,12 @@ def run(corpus: Path = CORPUS) -> Result:
         corpus: The file.
 
     Raises:
-        BenchmarkFailed: If it cannot be read, or a line of it is no case.
+        BenchmarkFailed: If it cannot be read, or a line of it is not a case.
     """
     cases = read_corpus(corpus)
     failure_table()  # it is read once per process
     began = time.perf_counter()
-    verdicts = [judge(evidence_of(case)) for case in cases]
+    verdicts = [judge(case_evidence(case)) for case in cases]
     seconds = time.perf_counter() - began
     judged = list(zip(cases, verdicts, strict=True))
     wrong = [_described(case, verdict) for case, verdict in judged if not is_right(case, verdict)]
@@ -60,7 +60,7 @@ def read_corpus(path: Path) -> list[dict[str, Any]]:
     """The cases of a corpus.
 
     Raises:
-        BenchmarkFailed: If the file cannot be read, is empty, or a line of it is no case.
+        BenchmarkFailed: If the file cannot be read, is empty, or a line of it is not a case.
     """
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
@@ -80,7 +80,7 @@ def read_corpus(path: Path) -> list[dict[str, Any]]:
     return cases
 
 
-def evidence_of(case: Mapping[str, Any]) -> Evidence:
+def case_evidence(case: Mapping[str, Any]) -> Evidence:
     """The evidence that a case describes."""
     logs = case.get("logs") or []
     return Evidence(

@@ -154,7 +154,7 @@ def cells() -> Part:
 
 
 def run_cell(twin: Twin, plan: Plan, fault: str, kind: str, expected: Expected) -> tuple[Row, Counter[str]]:
-    """A run of a kind, of which every call fails at its first try: its row, and how often each state failed so."""
+    """A run of a kind whose calls all fail at the first attempt: its row, and the number of failures by state."""
     run_id, mail = f"{fault}-{kind}-aa", Mail(twin, f"{fault}-{kind}")
     first_tries = FirstTries(FAULTS[fault])
     blind = Blindness(*BLIND.get(kind, ()), error="ClusterUnavailable", seconds=BLIND_SECONDS)

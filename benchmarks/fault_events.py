@@ -134,7 +134,7 @@ EVENTS: Mapping[str, Callable[[Twin, str, Mail], Row]] = {
     "stop": _stop,
     "idle nodes": _idle_nodes,
 }
-"""What happens; together it invokes every function of events."""
+"""Events by name. Together they invoke every function of events."""
 
 
 def waiting_requests(twin: Twin) -> int:

@@ -96,7 +96,7 @@ def uploads() -> Part:
 
 
 def compare_uploads(runs: Iterable[RunSummary]) -> Row:
-    """One run of each content has to succeed, and there has to be no other."""
+    """Require that one run of each content succeeds, and that other runs do not exist."""
     row, statuses = Row(), {_content(number): list[str]() for number in range(NUM_CONTENTS)}
     for run in runs:
         statuses.setdefault(run.run_id.rpartition("-")[0], []).append(run.status)

@@ -1,4 +1,4 @@
-"""How long a run takes to notice what ended its job, by its name, and to have the job submitted again."""
+"""Measures the time from the end of a job until the run knows its named error, and until the job is submitted again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GOAL_SECONDS = POLL_SECONDS / TIME_SCALE + 5
 """One poll, and five seconds."""
 STALL_SECONDS = 12.0
 HANG_SECONDS = 120.0
-"""How long a log has to say nothing more after a line about a hang (decision 64)."""
+"""Seconds without output after a line about a hang until the job counts as hanging (decision 64)."""
 HANGING = 2
 """Step of the hang of programs."""
 NUM_PODS = GANG["training"]
@@ -78,17 +78,17 @@ def _preempt(api: CoreV1Api, pod: V1Pod) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """What ends a job, once."""
+    """Cause of a job's end; it acts once."""
 
     arguments: Mapping[str, Any]
     """Of the program that logs steps."""
     limits: Mapping[str, Any] = field(default_factory=dict)
     inflict: Callable[[CoreV1Api, V1Pod], None] | None = None
-    """What is done to the pod of rank 0 once it has logged a step."""
+    """Acts on the pod of rank 0 once it has logged a step."""
     line: str = ""
-    """Rank 0's line with which the failure begins; a pod's end if none is given."""
+    """Rank 0's line that begins the failure; a pod's end if not given."""
     own_seconds: float = 0.0
-    """What the failure takes from there on by itself."""
+    """Seconds that the failure takes by itself, from there on."""
 
 
 QUICK = {"max_steps": 600, "seconds_per_step": 0.2}
@@ -125,11 +125,11 @@ FAILURES: Mapping[str, Failure] = {
         arguments=QUICK | {"exits_at": 4, "last_words": "AssertionError: the flux capacitor is missing"}
     ),
 }
-"""By the name of the error with which the job has to end."""
+"""Failures by the name of the job's expected error."""
 
 
 def recovery() -> Part:
-    """How long after its beginning a run knows of a failure, and how long after that the job is submitted again.
+    """Seconds from a failure until the run knows it, and from then until the job is submitted again.
 
     The goal is one poll and five seconds beyond what the failure takes by itself: the kubelet's and torchrun's own time
     ends with the pod's phase. A run whose job was submitted again is stopped.
@@ -139,13 +139,13 @@ def recovery() -> Part:
         for name, failure in FAILURES.items():
             began, history = _suffer(twin, f"recovery-{name.lower()}-aa", failure)
             row = table[name] = Row(injected=1)
-            seconds[name] = times_of(history, began, row, wanted=name)
+            seconds[name] = recovery_times(history, began, row, wanted=name)
             row.add(left(twin))
     late = {name: times for name, times in seconds.items() if max(times.values(), default=0.0) > GOAL_SECONDS}
     return table, seconds, {"goal_seconds": GOAL_SECONDS, "late": late, "poll_seconds": POLL_SECONDS / TIME_SCALE}
 
 
-def times_of(history: ExecutionHistory, began: float | None, row: Row, *, wanted: str) -> dict[str, float]:
+def recovery_times(history: ExecutionHistory, began: float | None, row: Row, *, wanted: str) -> dict[str, float]:
     """The two times in seconds, from the history of a run whose job failed.
 
     What is missing, and a failure by another name, is counted in the row as lost.

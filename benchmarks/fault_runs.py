@@ -26,7 +26,7 @@ TIME_SCALE = 100
 RUN_SECONDS = 900.0
 """Time limit of the runs of one row."""
 INJECTED = "A fault that was asked for."
-"""What the twin's Lambda says of an injected fault."""
+"""Message of an injected fault in the twin's Lambda."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Row:
     doubled: int = 0
     left: int = 0
     notes: list[str] = field(default_factory=list)
-    """What was lost, doubled or left."""
+    """Lost, doubled and left objects."""
 
     def count(self, what: str, *, found: int, wanted: int) -> None:
         """Count what is missing as lost, and what is more as doubled."""
@@ -153,7 +153,7 @@ def _compare_points(expected: Expected, record: RunRecord) -> Row:
 
 
 def compare_messages(runs: Mapping[str, Expected], subjects: Iterable[str]) -> Row:
-    """Compare the subjects of all messages, each of which names its run."""
+    """Compare the subjects of all messages; each subject names its run."""
     return compare_subjects(
         (f"Trainflow: {run_id} {end}" for run_id, run in runs.items() for end in run.messages), subjects
     )
@@ -168,7 +168,7 @@ def compare_subjects(wanted: Iterable[str], found: Iterable[str]) -> Row:
 
 
 def left(twin: Twin) -> Row:
-    """What ended runs have left after a moment, when the functions that their ends have called have answered."""
+    """Objects that remain after the functions for the ends of runs have answered."""
     twin.aws.targets.drain(RUN_SECONDS)
     objects = left_in_cluster(twin)
     deadline = time.monotonic() + 30

@@ -1,24 +1,24 @@
 """Injects faults into runs of the twin and counts what they cost: runs lost, effects doubled, things left behind.
 
-The parts, each of which can be measured alone with `--part`:
+The parts; `--part` measures a single one:
 
 * `cells`: every Task state, and every function of an event × {crash before it acts, crash after, time-out after}. The
   first try of every call fails. Seven kinds of run reach all states: one that succeeds with data and graphs, one whose
-  worker dies, one that reaches a limit, one of which the first instance type has no capacity, one that cannot be
-  polled, one whose log cannot be read, one that is refused. An upload, one that is refused, a run that is stopped and
-  idle nodes reach all functions of events.
+  worker dies, one that reaches a limit, one whose first instance type lacks capacity, one that cannot be polled, one
+  whose log cannot be read, one that is refused. An upload, one that is refused, a run that is stopped and idle nodes
+  reach all functions of events.
 * `outages`: the Kubernetes API fails for a while, in each way, for five runs at once; and in each phase of a run.
 * `stops`: runs that are stopped in the middle.
 * `uploads`: 228 uploads of four contents, shuffled, 20 of them invalid.
 * `recovery`: how long it takes to see a failure of each class that a twin can cause in a running job, and to submit the
   job again, beyond what the fault itself takes.
 * `crowd`: 500 runs at once.
-* `year`: a year of polls, each of which may fail, against the quota of the history.
+* `year`: a year of polls that may each fail, against the quota of the history.
 
 A run is lost if it does not end as it would without faults; so are the steps of its log without a data point, and
 messages that were not sent. Doubled are data points, messages and pods of gangs beyond those of a run without faults.
 What is lost does not make up for what is doubled. Left are objects in the cluster, nodes, and messages of requests that
-wait. Injected are faults alone: runs, valid uploads and polls of a simulation are none.
+wait. The number of injected faults counts only faults: not runs, valid uploads or polls of a simulation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Measures what the judging of requests costs a run: one run in the twin with and without it, in turns.
 
 Without it nothing checks signatures, policies and trust policies; with it everything does, as always. The run is a gang
-of two that logs steps: what a program computes would hide the difference. CPU time is that of the command's process, in
-which the twin's AWS is, and says more than wall time on a machine that does other things as well.
+of two that logs steps: what a program computes would hide the difference. CPU time is that of the command's process,
+which includes the twin's AWS. It is more reliable than wall time on a busy machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from benchmarks.fault_runs import steps
-from benchmarks.overhead import REPOSITORY, seconds_of
+from benchmarks.overhead import REPOSITORY, measure_seconds
 from benchmarks.result import Result, this_machine
 
 ROUNDS, NUM_STEPS = 3, 15
@@ -59,7 +59,7 @@ def summary(found: dict[str, list[dict[str, float]]], machine: dict[str, Any]) -
 def _measured(folder: Path, way: str) -> dict[str, float]:
     usage = folder / "usage.json"
     command = [sys.executable, "-m", "benchmarks.judging", way, str(usage), str(folder)]
-    wall_seconds = seconds_of(command, f"benchmarks.judging {way}")
+    wall_seconds = measure_seconds(command, f"benchmarks.judging {way}")
     cpu: float = json.loads(usage.read_text())
     return {"wall": round(wall_seconds, 2), "cpu": round(cpu, 2)}
 
@@ -85,7 +85,7 @@ def _let_in(_guard: object) -> None:
 
 
 def _let_everyone_in(_guard: object) -> None:
-    """What moto does without the judge, but for policies of buckets, which moto reads in its own way."""
+    """Behave as moto without the judge, except for policies of buckets, which moto reads in its own way."""
     from moto.iam.access_control import PermissionResult
     from moto.s3.models import FakeBucket
     from moto.s3.responses import S3Response

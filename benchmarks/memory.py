@@ -1,6 +1,6 @@
 """Memory of the twin's API server while thousands of pods come and go.
 
-The server is a process of its own, and its nodes another one, whose pods are no-ops. Resident memory is read before the
+The server is a process of its own, and its nodes another one; its pods do nothing. Resident memory is read before the
 first pod, when all pods have succeeded, when the last one is gone, and once the server has released what it keeps for
 watches: changes of the last 75 seconds.
 """

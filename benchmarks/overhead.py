@@ -1,7 +1,7 @@
 """Measures the overhead of the orchestration: the demo in the twin, first with nothing prepared, then with caches.
 
-The second run finds the data set staged and the graphs compiled. Overhead is the wall time of the execution during
-which no pod of the run was running.
+The second run finds the data set staged and the graphs compiled. Overhead is the wall time of the execution without a
+running pod of the run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def summary(first: MeasuredRun, second: MeasuredRun, machine: Mapping[str, Any])
     )
 
 
-def seconds_of(command: Sequence[str], name: str) -> float:
+def measure_seconds(command: Sequence[str], name: str) -> float:
     """Wall time of a command of the project.
 
     Args:
@@ -90,7 +90,7 @@ def seconds_of(command: Sequence[str], name: str) -> float:
 def _measure(folder: Path) -> MeasuredRun:
     out = folder / "out"
     command = [str(Path(sys.executable).with_name("trainflow")), "run", str(SPEC), "--local"]
-    wall_seconds = seconds_of([*command, "--home", str(folder / "home"), "--out", str(out)], " ".join(command))
+    wall_seconds = measure_seconds([*command, "--home", str(folder / "home"), "--out", str(out)], " ".join(command))
     record = read_record(out / "latest" / "run.json")
     if record.status is not RunStatus.SUCCEEDED:
         raise BenchmarkFailed(f"Run {record.run_id} ended as {record.status.value}.")

@@ -1,9 +1,10 @@
-"""How long a person waits for the page of a run with a million steps, in a real Chromium.
+"""Measures the time to wait for the page of a run with a million steps, in a real Chromium.
 
 First paint counts from the request to the page's first content; the curves come after it, the first time with the
 reading of all steps. An update is what happens each time new steps come: the request for the curves, the server's
 answer, and their drawing, as the page's own script measures it. The server's processor time is given beside it: it
-tells a slow page from a busy machine, and has the long run's own steps and the news of the page's other parts in it.
+distinguishes a slow page from a busy machine, and includes the long run's own steps and the updates of the page's other
+parts.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ UPDATES = 30
 """Updates whose median is the figure."""
 
 MAX_FIRST_PAINT_SECONDS, MAX_UPDATE_SECONDS = 1.0, 0.05
-"""What the page shall not exceed."""
+"""Limits for the page."""
 
 PATIENCE_SECONDS = 120.0
 
@@ -91,7 +92,7 @@ def run() -> Result:
     """Opens the page of a long run and watches it for some updates.
 
     Raises:
-        BenchmarkFailed: If there is no Chromium or no Playwright, or the page does not come up.
+        BenchmarkFailed: If Chromium or Playwright is missing, or the page does not come up.
     """
     chromium = shutil.which("chromium")
     if chromium is None:

@@ -28,7 +28,7 @@ class Assumption:
 
     statement: str
     source: str | None
-    """Document, place and month of the source; None if there is no source."""
+    """Document, place and month of the source; None without a source."""
     tests: tuple[tuple[str, str], ...]
     """File and function of each test that checks it."""
 
@@ -68,7 +68,7 @@ def parse(text: str) -> list[Assumption]:
     """Every row of every table whose columns are statement, source and test.
 
     Raises:
-        BenchmarkFailed: If a row has other than three cells, a source has no year, or there is no row at all.
+        BenchmarkFailed: If a row has other than three cells, the year of a source is missing, or rows are missing.
     """
     assumptions, inside = [], False
     for line in text.splitlines():

@@ -26,7 +26,7 @@ class Result:
     """Measured times; nested where a time has parts."""
     machine: Mapping[str, Any]
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Facts that are no numbers, such as whether a cache was hit."""
+    """Facts other than numbers, such as whether a cache was hit."""
 
     def to_json(self) -> str:
         """The result as one JSON object."""

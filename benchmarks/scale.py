@@ -301,7 +301,7 @@ def measuring(sizes: Sequence[int]) -> Iterator[dict[int, Gang]]:
         aws.start()
         stack.callback(aws.stop)
         deployment.create_bucket(aws, deployment.ARTIFACT_BUCKET)
-        runtime = LambdaRuntime(environment_of(aws), log_dir=folder / "log")
+        runtime = LambdaRuntime(function_environment(aws), log_dir=folder / "log")
         runtime.start()
         stack.callback(runtime.stop)
         runtime.wait_ready()
@@ -322,7 +322,7 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
         endpoint = json.loads(next_line(server, log))["endpoint"]
         authority = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["certificate-authority-data"]
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=authority, cluster_name=name)
-        run = _run_of(size)
+        run = _make_run(size)
         api = ApiClient(load_connection(kubeconfig))
         offer(api, folder / name, namespace=NAMESPACE)
         grant(api, namespace=NAMESPACE)
@@ -335,10 +335,10 @@ def _gang(size: int, aws: AwsServer, runtime: LambdaRuntime, folder: Path) -> It
         no_op = ("node", "--kubeconfig", str(kubeconfig), "--no-op", "86400", "--pods-dir", str(pods_dir), *names)
         with kubetwin_process(log, *no_op, "--no-op-log", "local.no_op_logs:log_lines", "--shape", str(shape)) as nodes:
             next_line(nodes, log)
-            yield Gang(name, kubeconfig, runtime, log, pods_dir, run, {**environment_of(aws), **credentials})
+            yield Gang(name, kubeconfig, runtime, log, pods_dir, run, {**function_environment(aws), **credentials})
 
 
-def environment_of(aws: AwsServer) -> dict[str, str]:
+def function_environment(aws: AwsServer) -> dict[str, str]:
     """Environment of every function besides its own variables."""
     return {**aws.client_environment, "PATH": "/usr/bin:/bin", "POWERTOOLS_TRACE_DISABLED": "true"}
 
@@ -369,7 +369,7 @@ def _metrics_line(step: int) -> str:
     )
 
 
-def _run_of(size: int) -> Run:
+def _make_run(size: int) -> Run:
     spec = yaml.safe_load(SPEC.read_text())
     del spec["compute"]["queue"]
     spec["compute"] |= {"backend": "job", "num_nodes": size}

@@ -23,12 +23,12 @@ def svg(efficiencies: Mapping[str, Mapping[int, float]]) -> str:
     highest = max(1.0, *(share for shares in efficiencies.values() for share in shares.values()))
     parts = [_frame(), *(_y_line(tenth / 4, highest) for tenth in range(5)), *(_x_label(x_of[s], s) for s in ranks)]
     for number, (kind, shares) in enumerate(efficiencies.items()):
-        points = [(x_of[size], _y_of(share, highest)) for size, share in sorted(shares.items())]
+        points = [(x_of[size], _y_position(share, highest)) for size, share in sorted(shares.items())]
         parts.append(_line(kind, points, number))
     return "\n".join([*parts, "</svg>\n"])
 
 
-def _y_of(share: float, highest: float) -> float:
+def _y_position(share: float, highest: float) -> float:
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * share / highest
 
 
@@ -43,7 +43,7 @@ def _frame() -> str:
 
 
 def _y_line(share: float, highest: float) -> str:
-    y = _y_of(share, highest)
+    y = _y_position(share, highest)
     return (
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
         f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>'

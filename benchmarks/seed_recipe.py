@@ -58,7 +58,7 @@ class ShardSamples(Dataset[Sample]):
         return tokens, segments, mask, labels, is_random_next
 
 
-def batches_of(shard: Path, batch_size: int) -> DataLoader[Sample]:
+def read_batches(shard: Path, batch_size: int) -> DataLoader[Sample]:
     """The shard in random order; the samples that do not fill a batch are dropped, as in the tutorial."""
     samples = ShardSamples(shard)
     return DataLoader(samples, sampler=RandomSampler(samples), batch_size=batch_size, num_workers=0, drop_last=True)
@@ -109,7 +109,7 @@ class SeedTraining:
             input_ids=batch.token_ids_BS,
             attention_mask=batch.attended_BS,
             token_type_ids=batch.segment_ids_BS,
-            labels=labels_of(batch),
+            labels=masked_labels(batch),
             next_sentence_label=batch.is_random_next_B,
         )
         outputs.loss.backward()
@@ -122,7 +122,7 @@ class SeedTraining:
         return loss
 
 
-def labels_of(batch: MicroBatch) -> torch.Tensor:
+def masked_labels(batch: MicroBatch) -> torch.Tensor:
     """The original token at every masked position of a sequence, as the tutorial's samples have it."""
     labels = torch.full_like(batch.token_ids_BS, IGNORE_INDEX)
     real = batch.masked_labels_BM != IGNORE_INDEX

@@ -1,9 +1,9 @@
 """Staging beside what people do by hand: `aws s3 cp` or `s5cmd cp` and then `tar xf`, and a plain copy of the files.
 
 All read from one nginx on loopback, which serves a folder as a path-style S3, so that the server is not what limits
-them. They take turns, each with a target that was removed and a disk that has nothing left to write. The clock stops
-when the data is on the disk: a data set that only the memory of one node holds is not staged. The time until the
-command itself ended is reported, too. Ratios are of medians.
+them. They take turns, each with a removed target and an idle disk. The clock stops when the data is on the disk: a data
+set that only the memory of one node holds is not staged. The time until the command itself ended is reported, too.
+Ratios are of medians.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ http {{
 
 @dataclass
 class Measured:
-    """What one way of staging took, each time."""
+    """Figures of one way of staging, for each time."""
 
     command: list[float] = field(default_factory=list)
     """Seconds until it ended."""
     on_disk: list[float] = field(default_factory=list)
     """Seconds until its data had reached the disk."""
     bytes_written: list[int] = field(default_factory=list)
-    """What it sent to the disk, as the kernel accounts for it (`ru_oublock`)."""
+    """Bytes that it wrote to the disk, from the kernel's accounting (`ru_oublock`)."""
     peak_mib: list[float] = field(default_factory=list)
 
     @property
@@ -89,7 +89,7 @@ def run() -> Result:
 
 
 def commands(folder: Path, programs: Mapping[str, str]) -> dict[str, Sequence[Sequence[str]]]:
-    """What each way runs, one after the other."""
+    """Commands of each way, in their order."""
     target = str(folder / "target")
     archive = f"{target}/corpus.tar"
     unpack = (programs["tar"], "xf", archive, "-C", target)
@@ -210,7 +210,7 @@ def _read_through(folder: Path) -> None:
 
 @contextmanager
 def _serving(folder: Path, nginx: str) -> Iterator[dict[str, str]]:
-    """The environment in which S3's clients talk to it."""
+    """Environment variables that point S3's clients to it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])

@@ -1,13 +1,14 @@
-"""The trainer beside what an engineer would otherwise use: the same model, weights, batches and threads, in turns.
+"""Compares the trainer with the tools that an engineer would otherwise use: the same model, weights, batches and
+threads, in turns.
 
 A step is compared with the tutorial's and with a good engineer's (`benchmarks.contestants`), in CPU seconds of all
-threads; the losses of a few steps without dropout are compared, too. `gemm_peak_2l_h1024` is the share that a step's
-own operations are of what the machine does in matrix products alone.
+threads; the losses of a few steps without dropout are compared, too. `gemm_peak_2l_h1024` is the rate of a step's own
+operations as a share of the machine's rate in matrix products.
 
 `loader` is for a data set that fits into memory, over several epochs, beside the tutorial's. `loader_block_reader` and
 `loader_block_reader_from_memory` compare with a plain reader of blocks, in CPU seconds: what an engineer writes with
-h5py in ten lines. The first is for a data set that is read from its files, where both sides inflate the same chunks
-and little else is left. `import_cpu_seconds` is what the training takes to import. Numbers are medians.
+h5py in ten lines. The first is for a data set that is read from its files, where both sides inflate the same chunks and
+little else is left. `import_cpu_seconds` is what the training takes to import. Numbers are medians.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NUM_SHARDS = 5
 PASSES = 24
 LOADER_EPOCHS = 4
 COPIES = 24
-"""Names under which the shards are read from their files: half a million samples."""
+"""Names of the shards that are read from their files: half a million samples."""
 PLAIN_ROWS = 4096
 
 MODELS: Mapping[str, Sizes] = {"4l_h256": Sizes(4, 256, 4, 1024), "2l_h1024": Sizes(2, 1024, 16, 4096)}
@@ -98,7 +99,7 @@ class Steps:
 
     @property
     def share_of_gemm_peak(self) -> float:
-        """Operations of the trainer per CPU second, as a share of those of matrix products alone."""
+        """Operations of the trainer per CPU second, as a share of those of plain matrix products."""
         ours, gemm = (
             statistics.median(step.operations / step.cpu_seconds for step in self.timed[name])
             for name in ("ours", "gemm")
@@ -247,7 +248,7 @@ def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
         shards: The data set.
         kept_bytes: What the trainer may keep in memory from one epoch to the next; the tutorial keeps nothing.
     """
-    from benchmarks.seed_recipe import batches_of
+    from benchmarks.seed_recipe import read_batches
     from trainer.data.shards import open_dataset
     from trainer.pretraining.batches import BatchReader
 
@@ -258,7 +259,7 @@ def measure_loader(shards: list[Path], *, kept_bytes: int) -> Pair:
     position = 0
 
     def seed() -> None:
-        for _ in batches_of(next(order), BATCH_SIZE):
+        for _ in read_batches(next(order), BATCH_SIZE):
             pass
 
     def ours() -> None:

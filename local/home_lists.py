@@ -10,7 +10,7 @@ def listed_names(file: Path, *, kind: str) -> tuple[str, ...] | None:
 
     Args:
         file: The file.
-        kind: What the names are of, for messages, such as `image`.
+        kind: Kind of the names, for messages, such as `image`.
 
     Raises:
         ValueError: If the file cannot be read. The message is one sentence for the user.

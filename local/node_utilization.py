@@ -1,7 +1,7 @@
 """Publishes the utilization of the twin's nodes, as Container Insights does on EKS.
 
-A node of the twin has no devices: what its pods use of this machine's processors stands for the whole, as the metric of
-a node's processors. Values come more often than the agent's one a minute, so that short runs have some.
+A node of the twin lacks devices, so only the metric of processors is published: the share of this machine's processors
+that its pods use. Values come more often than the agent's one a minute, so that short runs have some.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NodeUtilization:
         self._loop.stop()
 
     def publish(self) -> None:
-        """Publish the time since the last call, of the nodes that have pods; a cluster that ends has nothing to say."""
+        """Publish the time since the last call, of the nodes that have pods; a cluster that ends publishes nothing."""
         seconds = self._seconds_by_host()
         elapsed, self._measured_at = time.monotonic() - self._measured_at, time.monotonic()
         try:

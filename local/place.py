@@ -132,7 +132,7 @@ class TwinPlace:
         preflight.require_nodes(spec, SlurmSettings())
 
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:
-        """See `Place`. A twin that has no run is started for the answer; data sets and programs are those of `run`."""
+        """See `Place`. A twin without a run is started for the answer; data sets and programs are those of `run`."""
         image_root = self._image_root(spec)
         self._check(spec, image_root)
         if self._twin is not None:

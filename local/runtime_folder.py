@@ -33,7 +33,7 @@ class NoRuntimeFolder(OSError):
 def create(prefix: str) -> OwnedFolder:
     """A temporary folder with a short path of plain characters: below TMPDIR if that has one, otherwise below /tmp.
 
-    Those that killed twins have left beside it are removed.
+    Folders that killed twins have left beside it are removed.
 
     Raises:
         NoRuntimeFolder: If neither folder is writable.

@@ -98,8 +98,8 @@ class Twin:
             kubeconfig: A cluster to use instead of the twin's own API server.
             image_root: The folder that stands for the workload's image: the working directory of its containers. The
                 tools image is this repository.
-            deployed: Whether the resources of `cdk deploy` exist; if not, the account has a cluster and is
-                ready for the deployment.
+            deployed: Whether the resources of `cdk deploy` exist; if not, the account has a cluster and is ready for
+                the deployment.
             no_op_seconds: Pods run no programs: each prints its identity and succeeds after so many seconds
                 (`no_op.py`).
             slurm: A Slurm cluster to start as well; None for a deployment without one.
@@ -107,8 +107,8 @@ class Twin:
                 reports why.
             walls: Whether pods run as their user, with their own root file system and mounts. None: where the machine
                 allows it.
-            hidden: Files and folders that pods behind walls do not see, beside the home, the logs and what the twin
-                has while it runs.
+            hidden: Files and folders that pods behind walls do not see, beside the home, the logs and what the twin has
+                while it runs.
             faults: Invocations of functions that fail.
             throttled: Requests to S3 and DynamoDB that are throttled.
         """
@@ -172,7 +172,7 @@ class Twin:
         """The address for other processes of this machine.
 
         Args:
-            started_at: When the run was started that it is looked up for.
+            started_at: Start of the run that it is looked up for.
         """
         assert self.deployment is not None, "the twin runs, with everything deployed"  # noqa: S101
         environment = self.aws.client_environment

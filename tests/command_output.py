@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from referencing import Registry, Resource
 
 from trainflow.cli.schema_names import SchemaOf
-from trainflow.cli.schemas import schema_of
+from trainflow.cli.schemas import build_schema
 
 
 def strict(schema: Any) -> Any:
@@ -24,12 +24,12 @@ def strict(schema: Any) -> Any:
     )
 
 
-OUTPUT = schema_of(SchemaOf.COMMAND_OUTPUT)
+OUTPUT = build_schema(SchemaOf.COMMAND_OUTPUT)
 COMMANDS = frozenset(OUTPUT["$defs"]) - {"number", "pod", "error", "unread"}
 """Commands with `--json`."""
 
 _REGISTRY: Registry[Any] = Registry().with_resources(
-    (schema["$id"], Resource.from_contents(strict(schema))) for schema in (OUTPUT, schema_of(SchemaOf.RUN_RECORD))
+    (schema["$id"], Resource.from_contents(strict(schema))) for schema in (OUTPUT, build_schema(SchemaOf.RUN_RECORD))
 )
 
 

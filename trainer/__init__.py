@@ -1,2 +1,2 @@
-"""The programs that run inside the pods. The image contains this package alone; it imports none of the other
-packages."""
+"""Programs that run inside the pods. The image contains only this package and `trainflow.protocol` of ours, so it
+imports no others."""

@@ -58,7 +58,7 @@ def _pretrain(config: CheckConfig, given: Sequence[str]) -> int:
     return checkpoint_bytes(parsed)
 
 
-def _of_class(module: str, name: str) -> Callable[[CheckConfig, Sequence[str]], None]:
+def _class_check(module: str, name: str) -> Callable[[CheckConfig, Sequence[str]], None]:
     def check(config: CheckConfig, given: Sequence[str]) -> None:
         arguments.parse(getattr(importlib.import_module(module), name), given, program=config.module)
 
@@ -67,8 +67,8 @@ def _of_class(module: str, name: str) -> Callable[[CheckConfig, Sequence[str]], 
 
 CHECKS: Mapping[str, Callable[[CheckConfig, Sequence[str]], int | None]] = {
     "trainer.pretrain": _pretrain,
-    "trainer.mlp": _of_class("trainer.classification.config", "ClassificationConfig"),
-    "trainer.classifier": _of_class("trainer.classifier", "ClassifierConfig"),
+    "trainer.mlp": _class_check("trainer.classification.config", "ClassificationConfig"),
+    "trainer.classifier": _class_check("trainer.classifier", "ClassifierConfig"),
 }
 """Programs whose arguments can be parsed without torch."""
 

@@ -48,12 +48,12 @@ def export_weights(run_dir: Path, folder: Path) -> Mapping[str, Any]:
     """Write the newest verified checkpoint of a run as Hugging Face's model.
 
     Raises:
-        CheckpointNotFound: If there is no verified checkpoint.
+        CheckpointNotFound: If the run does not have a verified checkpoint.
         StorageFailed: If the folder cannot be written.
     """
     found = hugging_face.checkpoint_in(run_dir, option="run_dir", say=_say)
     model = hugging_face.new_model(found.shape)
-    weights = hugging_face.weights_of(found, shape=found.shape)
+    weights = hugging_face.read_weights(found, shape=found.shape)
     model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
     try:
         model.save_pretrained(folder)
@@ -63,11 +63,11 @@ def export_weights(run_dir: Path, folder: Path) -> Mapping[str, Any]:
 
 
 def import_weights(folder: Path, run_dir: Path) -> Mapping[str, Any]:
-    """Write Hugging Face's model as the checkpoint from which a training starts.
+    """Write Hugging Face's model as the first checkpoint of a training.
 
     Raises:
-        CheckpointNotFound: If there is no model in the folder.
-        CheckpointInvalid: If it is no BERT for pretraining of the kind that the trainer makes.
+        CheckpointNotFound: If the folder does not contain a model.
+        CheckpointInvalid: If it is not a BERT for pretraining of the trainer's kind.
         ConfigInvalid: If the training has begun already.
     """
     from trainer.checkpoints import checkpoint
@@ -77,7 +77,7 @@ def import_weights(folder: Path, run_dir: Path) -> Mapping[str, Any]:
     found = hugging_face.hugging_face_in(folder, option="folder")
     if list((run_dir / checkpoint_files.FOLDER).glob("step-*.pt")):
         raise ConfigInvalid(f"--run_dir {run_dir} holds checkpoints already; give the folder of a new training.")
-    state = {"model": hugging_face.weights_of(found, shape=found.shape), "optimizer": None}
+    state = {"model": hugging_face.read_weights(found, shape=found.shape), "optimizer": None}
     written = checkpoint.write(run_dir, state, Progress(), Fingerprint(vars(found.shape), settings={}))
     return {"checkpoint": str(written.path), "folder": str(folder)}
 

@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the program that the arguments name.
 
     Returns:
-        2 if there is none; otherwise the program ends the process itself.
+        2 if the program is missing; otherwise it ends the process itself.
     """
     if len(argv) < 4 or argv[0] != "--steps" or not argv[1].isdigit() or argv[2] != "--":
         print("Give the steps and the program: python -m trainer.limit_steps --steps 10 -- train.py", file=sys.stderr)

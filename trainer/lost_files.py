@@ -49,7 +49,7 @@ OTHER_NODES_SECONDS = 5.0
 """Longest time that node 0 waits for the reports of the other nodes, after a program that has succeeded."""
 
 LONGEST_SECONDS = SEARCH_SECONDS + OTHER_NODES_SECONDS + 5.0
-"""Time after which a report is given up: storage that hangs must not keep a pod from ending."""
+"""A report is given up after this time: storage that hangs must not keep a pod from ending."""
 
 POLL_SECONDS = 0.05
 
@@ -117,14 +117,14 @@ class Gang:
     speaks: bool
     """Whether the workflow may read this node's log."""
     folder: Path | None
-    """Folder that the nodes share; None where there is none."""
+    """Folder that the nodes share; None without one."""
     attempt: str
     """Attempt of the job: reports of earlier ones are passed over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """Places whose files are not lost, or are no results."""
+    """Places whose files are kept, or are not results."""
 
     kept: tuple[Path, ...]
     """Folders that outlast the pod."""
@@ -190,7 +190,7 @@ def report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeede
 
     Args:
         folder: Working folder of the program.
-        began: Time at which the program started, by the clock of the folder's file system.
+        began: Time when the program started, by the clock of the folder's file system.
         gang: The gang.
         not_searched: Places that are not searched.
         succeeded: Whether the program ended with 0. If not, the other nodes may never report.
@@ -218,7 +218,7 @@ def lost_files(folder: Path, began: int, not_searched: Kept, *, deadline: float)
         folder: Working folder of the program.
         began: The moment, by the clock of the folder's file system.
         not_searched: Places that are not searched.
-        deadline: Time of `time.monotonic` at which the search stops.
+        deadline: Time of `time.monotonic` when the search stops.
     """
     root = os.path.realpath(folder)
     if any(_is_within(root, os.path.realpath(place)) for place in not_searched.kept):

@@ -1,7 +1,7 @@
 """Judge the measurements of a gang's nodes. Pure: `trainer.node_test` measures.
 
-Only a positive sign names a node: it is much slower than its peers, or it fails or hangs while they succeed. Whatever
-happens to half of the gang, or to all of it, is no evidence against a node, and the gang trains.
+Only a positive sign names a node: it is much slower than its peers, or it fails or hangs while they succeed. Trouble of
+half of the gang, or of all of it, does not count against a node, and the gang trains.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from statistics import median_high
 
 LEAST_SHARE = 0.5
-"""Share of the gang's median below which a node is unhealthy. Healthy nodes of one type differ by some percent; a gang
+"""Nodes below this share of the gang's median are unhealthy. Healthy nodes of one type differ by some percent; a gang
 trains at the pace of its slowest node."""
 
 FEWEST_TO_COMPARE = 3
-"""Nodes without which the exchange between them is not compared: of two, both have the same."""
+"""Minimum number of nodes for comparing the exchange between them: two nodes have the same figure."""
 
 TIMES_LONGER = 20.0
 """A node hangs if it needs so many times as long as the slowest of those that have measured the same."""
@@ -27,16 +27,16 @@ a node up for longer."""
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one process has measured, or all of a node."""
+    """Measurement of one process, or of all processes of a node."""
 
     gigabytes_per_second: float | None = None
     """None if nothing was measured."""
     error: str = ""
-    """What failed; empty if nothing did."""
+    """The failure; empty without one."""
     seconds: float = 0.0
     """Duration of the measurement."""
     is_late: bool = False
-    """Whether there is no answer."""
+    """Whether the answer is missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def better(first: Measured, second: Measured) -> Measured:
 
 
 def limit_seconds(longest: float) -> float:
-    """Time after which a node that has not measured hangs.
+    """Seconds until a node without a measurement counts as hanging.
 
     Args:
         longest: Longest duration that any node has needed for the same, in seconds.
@@ -105,12 +105,12 @@ def limit_seconds(longest: float) -> float:
 
 
 def finding(nodes: Sequence[Measured], part: Part, *, seconds: float = 0.0) -> Finding:
-    """What a measurement shows.
+    """The finding of a measurement.
 
     Args:
-        nodes: What each node has measured.
-        part: What was measured.
-        seconds: How long late nodes have been waited for.
+        nodes: Measurement of each node.
+        part: The measured part.
+        seconds: Seconds that late nodes have been waited for.
     """
     broken = _broken(nodes, part, seconds=seconds)
     slow = _slow(nodes, part)
@@ -123,7 +123,7 @@ def finding(nodes: Sequence[Measured], part: Part, *, seconds: float = 0.0) -> F
 
 
 def finding_of_start(nodes: Sequence[Measured], part: Part) -> Finding:
-    """What the preparation of a part shows: an error of a node is its own, unless the nodes need each other for it."""
+    """The finding of a part's preparation: an error of a node is its own, unless the nodes need each other for it."""
     failed = {number for number, each in enumerate(nodes) if each.error}
     if failed and part.needs_partners:
         return Finding(inconclusive=_inconclusive(nodes, part, failed))
@@ -190,7 +190,7 @@ def neighbours(node: int, num_nodes: int) -> set[int]:
 
 
 def rounds(num_nodes: int) -> list[list[tuple[int, int]]]:
-    """Pairs of nodes that exchange data at the same time, in rounds in which every node has one partner at most.
+    """Pairs of nodes that exchange data at the same time, in rounds with at most one partner for every node.
 
     The pairs form a ring, so a node has two partners (one, in a gang of two): where it fails with both, while each of
     them succeeds with its other partner, the node is the reason.

@@ -35,7 +35,8 @@ REPETITIONS = 5
 """The fastest one counts: other programs may have disturbed the rest."""
 
 COPYING_SECONDS = 0.5
-"""Memory is copied for so long at least. Five copies take a few milliseconds, in which all may have been disturbed."""
+"""Minimum duration of copying memory. Five copies take a few milliseconds, so that one disturbance may affect all of
+them."""
 
 
 class Measurements:
@@ -62,17 +63,17 @@ class Measurements:
         return Measured()
 
     def memory(self) -> Measured:
-        """Speed at which the device copies its memory."""
+        """Speed of copies in the device's memory."""
         return copied(self._device)
 
     def start_exchange(self) -> Measured:
-        """Join the group of all processes with one collective, after which pairs of them may communicate (PyTorch
+        """Join the group of all processes with one collective; afterwards pairs of them may communicate (PyTorch
         documentation, `torch.distributed.batch_isend_irecv`)."""
         self._joined.enter_context(join(self._environment, self._device))
         return averaged(self._device, self._place.world_size)
 
     def exchange(self) -> Measured:
-        """Speed at which this node exchanges data with its faster neighbour."""
+        """Speed of the exchange between this node and its faster neighbour."""
         if self._device.average is not None:
             return averaged(self._device, self._place.world_size)
         return exchanged(self._device, self._place)
@@ -90,7 +91,7 @@ def attempted(measure: Callable[[], Measured]) -> Measured:
 
 
 def copied(device: Device) -> Measured:
-    """Measure the speed at which the device copies its memory, and check that it reads the values that were written."""
+    """Measure the speed of copies in the device's memory, and check that it reads the values that were written."""
     source = device.load(torch.ones(ELEMENTS))
     best, copies, began = 0.0, 0, time.perf_counter()
     while copies < REPETITIONS or time.perf_counter() - began < COPYING_SECONDS:

@@ -1,4 +1,4 @@
-"""What the processes of a test exchange through the store of their launcher, and what rank 0 makes of it.
+"""Answers that the processes of a test exchange through the store of their launcher, and rank 0's verdict on them.
 
 Each process answers one question after the other. Rank 0 collects the answers in a thread, so that no device that hangs
 holds the gang up, and stores one verdict for all nodes: none of them decides by itself whether the gang trains.
@@ -35,13 +35,13 @@ AGAIN, NEXT = "again", "next"
 """Reply of rank 0 to all answers to a question."""
 
 START = "start"
-"""First question, by which all processes are there."""
+"""First question; its answers show that all processes have started."""
 
 POLL_SECONDS, SCAN_SECONDS = 0.05, 1.0
 """Time between two looks at the number of answers, and at the answers that are there while some are missing."""
 
 ACKNOWLEDGED_WITHIN = 30.0
-"""Seconds in which an unhealthy node reads the verdict. One that does not, reports nothing, so its peers train."""
+"""Seconds for an unhealthy node to read the verdict. Otherwise it reports nothing, so its peers train."""
 
 _VERDICT = "verdict"
 
@@ -191,7 +191,7 @@ def question_of(part: Part, number: int) -> str:
 
 
 def _never(_answers: Answers, _seconds: float) -> bool:
-    """Start-up and compilation have no limit but the backstop of the whole test."""
+    """Start-up and compilation are limited only by the backstop of the whole test."""
     return False
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from trainer.node_meeting import Meeting
 
 PAUSE_SECONDS = 2.0
-"""Time before a gang is measured again, in which what disturbed a node may end."""
+"""Seconds before a gang is measured again, so that a disturbance may end."""
 
 Steps = Mapping[str, tuple[Callable[[], Measured], Callable[[], Measured]]]
 """Preparation and measurement of each part, by its name."""

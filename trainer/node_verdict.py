@@ -26,7 +26,7 @@ class Verdict:
     """Result of the test of a gang."""
 
     unhealthy: Mapping[int, str] = field(default_factory=dict)
-    """A sentence for each unhealthy node, by its number; the gang trains if there is none."""
+    """A sentence for each unhealthy node, by its number; the gang trains if it is empty."""
     acknowledged: bool = False
     """Whether an unhealthy node has read this, so that it reports itself."""
     sentence: str = ""

@@ -2,8 +2,8 @@
 
 `python -m trainer.precompile -- torchrun … -m trainer.pretrain …`. Where `neuron_parallel_compile` is installed, it
 does the work; elsewhere the program runs under TRAINFLOW_PRECOMPILE=1 and compiles with TorchInductor. Both print the
-same last lines, which are counted here. A node of the gang whose process prints none (rank 0 is on another node) has no
-result.
+same last lines, which are counted here. A node whose process prints none of them (rank 0 is on another node) does not
+write a result.
 
 Jobs of the workflow do the same as a step of their plan (`trainer.supervisor`).
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the command so that it only compiles, copy its output, and count the graphs that the output names.
 
     Returns:
-        The command's exit code; 1 if it succeeded although a graph failed; 2 if there is no command.
+        The command's exit code; 1 if it succeeded although a graph failed; 2 if the command is missing.
     """
     try:
         return _precompile(argv, environ)

@@ -54,7 +54,7 @@ def make_task(config: PretrainConfig, data_dir: Path, gang: Gang, device: Device
     """Open and check the shards, once for the gang.
 
     Raises:
-        DatasetNotFound, DatasetInvalid: If there are no shards, or one cannot be read.
+        DatasetNotFound, DatasetInvalid: If shards are missing, or one cannot be read.
     """
     from trainer.data import shards
     from trainer.pretraining.task import Pretraining

@@ -2,7 +2,7 @@
 
 The probe runs in a small pod before any accelerated node is requested, so a fault in the program, its arguments or the
 free space of its folder costs nothing yet. It imports neither torch nor the program. Its findings are its result; a
-finding is no error. As a helper it runs in any image; on Slurm's nodes it is `python -m trainer.probe`.
+finding does not fail the probe. As a helper it runs in any image; on Slurm's nodes it is `python -m trainer.probe`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VERSIONED = (
 image's hundreds would not fit into a termination message of 4,096 bytes, and `packages_digest` covers them."""
 
 UNCHECKED: Mapping[str, Any] = {"arguments": None, "checkpoint_bytes": None}
-"""What is known about the arguments of other programs."""
+"""Results about the arguments of other programs: unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,7 @@ def find_module(name: str) -> ModuleSpec | None:
 
 
 def search_path() -> list[str]:
-    """Folders in which the program's Python will search for modules.
+    """Folders where the program's Python will search for modules.
 
     They are those of this process, but for the first one: `python FOLDER` puts the probe's own folder there, and
     `python -m` and torchrun the working directory.

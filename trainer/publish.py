@@ -40,8 +40,8 @@ class PublishConfig:
     url: str
     """Prefix of the objects, s3://bucket/prefix/."""
     checkpoints: str | None = None
-    """Pattern of the checkpoints of a program that is not Trainflow's own, of which the newest complete one is
-    published: `{step}` is a number, `*` any part of a name. Empty to publish every file. Default: our own format."""
+    """Pattern of the checkpoints of a program that is not Trainflow's own; the newest complete one is published:
+    `{step}` is a number, `*` any part of a name. Empty to publish every file. Default: our own format."""
     marker: str | None = None
     """Name of a file that only a complete checkpoint's folder has."""
 

@@ -1,10 +1,9 @@
 """Bring a data set to the shared file system: `python -m trainer.stage --url s3://bucket/key.tar`.
 
 An archive is unpacked while it arrives, or the objects below a prefix become files; both in a folder beside the target.
-The files are checked there and replace the target in one rename, so a reader sees the old data set, the new one or
-none,
-never a part. A marker beside the target records what is there, so the next run with the same source has nothing to
-do. An attempt that was killed leaves the files that it completed, and the next one brings the rest.
+The files are checked there and replace the target in one rename, so a reader never sees a part of a data set. A marker
+beside the target describes its content, so the next run with the same source stages nothing. An attempt that was killed
+leaves the files that it completed, and the next one brings the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ ALWAYS_UNPACKED_BYTES = 64 * 2**20
 """Unpacked size that an archive may have however small it is: tar pads with zeros, which compress well."""
 
 SHA256, MANIFEST, S3 = "SHA-256 of the spec", "manifest", "checksums that S3 keeps"
-"""What bytes were compared with."""
+"""Kinds of checksums that the bytes were compared with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +62,8 @@ class StageConfig:
     """Source and destination of a data set."""
 
     url: str
-    """What to bring: s3://bucket/key or https://host/path of a tar archive, plain or compressed, or s3://bucket/prefix/
-    for every object below it."""
+    """Data set: s3://bucket/key or https://host/path of a tar archive, plain or compressed, or s3://bucket/prefix/ for
+    every object below it."""
     destination: Path | None = None
     """Folder for the data set; TRAINFLOW_DATA_DIR if it is not given."""
     min_shards: int = 1
@@ -78,8 +77,8 @@ class StageConfig:
     manifest_url: str | None = None
     """s3://bucket/key of a file as `sha256sum` writes it, with the checksum of every file of the data set."""
     max_expansion: float = 100.0
-    """Times its own size to which a compressed archive may unpack; one of up to 64 MiB without compression always
-    may."""
+    """Limit for the size of an unpacked archive, as a multiple of its compressed size. Archives of up to 64 MiB without
+    compression are always accepted."""
     linked_folder: Path | None = None
     """Folder of an FSx for Lustre file system that is linked with the prefix: its content is restored, nothing is
     downloaded."""
@@ -149,7 +148,7 @@ def link(source: Source, folder: Path, config: StageConfig) -> Marker:
     checksums = _manifest(config)
     restored: list[Path] = []
     progress = Progress(source.num_bytes, files=lambda: len(restored))
-    paths = linked.paths_of(source, folder)
+    paths = linked.linked_paths(source, folder)
 
     def there(path: Path) -> None:
         restored.append(path)
@@ -200,7 +199,7 @@ def _open(config: StageConfig) -> Source:
 def _unless_there(
     source: Source, destination: Path, config: StageConfig, bring: Callable[[Source, Path, StageConfig], Marker]
 ) -> tuple[Marker, bool]:
-    """The data set's marker, and whether there was nothing to do."""
+    """The data set's marker, and whether the data set was complete already."""
     there = marker.read(destination)
     if there is not None and there.etag == source.etag and marker.is_complete(destination, there):
         return check(there, source, destination, config), True
@@ -215,7 +214,7 @@ def _bring(
     config: StageConfig,
     checksums: Manifest | None,
 ) -> str | None:
-    """Bring the files, and say what their bytes were compared with; None if there was nothing."""
+    """Bring the files, and return the kind of checksum that their bytes were compared with; None without checksums."""
     digest = hashlib.sha256() if config.sha256 else None
 
     def arrived(data: bytes) -> None:
@@ -273,7 +272,7 @@ def _unpacked_bytes(archive: RemoteFile, start: bytes, transfer: Transfer) -> in
 def _stored_checksums(
     source: Source, config: StageConfig, checksums: Manifest | None
 ) -> Callable[[RemoteFile], StoredChecksum | None]:
-    """What S3 keeps of the objects; nothing is asked where the user's own checksums cover all bytes."""
+    """Checksums that S3 keeps of the objects. It does not ask S3 if the user's own checksums cover all bytes."""
     if config.sha256 is not None or checksums is not None or parse_s3_url(source.url) is None:
         return lambda _file: None
     client = s3.connect(unsigned=config.no_sign_request, region=config.region or source.region)
@@ -282,7 +281,7 @@ def _stored_checksums(
         place = parse_s3_url(file.url)
         if place is None or file.etag is None:
             return None
-        return stored_checksum.of_object(client, bucket=place.bucket, key=place.key, size=file.size, etag=file.etag)
+        return stored_checksum.find(client, bucket=place.bucket, key=place.key, size=file.size, etag=file.etag)
 
     return stored
 

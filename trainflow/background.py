@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 class Worker(threading.Thread):
-    """A daemon thread that hands the exception with which its function ended to its owner."""
+    """A daemon thread that hands the exception of its function to its owner."""
 
     def __init__(self, work: Callable[[], object], *, name: str, on_error: Callable[[BaseException], object]) -> None:
         """

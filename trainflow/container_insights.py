@@ -1,4 +1,4 @@
-"""How busy the nodes of a run are, as Container Insights publishes it for the nodes of a cluster.
+"""Utilization of a run's nodes, as Container Insights publishes it for the nodes of a cluster.
 
 The add-on amazon-cloudwatch-observability publishes a value a minute for each node, and the twin does so for its own
 (CloudWatch user guide, "Enhanced Container Insights (Classic) metric reference"). The client and the workflow read it
@@ -33,7 +33,7 @@ METRICS = {
     "node_gpu_utilization": "GPUs",
     CPU_METRIC: "CPUs",
 }
-"""What a metric in percent is of; the first one that there is of the nodes says how busy they are."""
+"""Resource of each metric in percent; the first metric with values for the nodes is used."""
 
 RECENT = timedelta(minutes=5)
 """Age of the oldest value that counts as present: CloudWatch shows them up to two minutes late."""
@@ -46,10 +46,10 @@ MAX_VALUES = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Utilization:
-    """How busy nodes are."""
+    """Utilization of nodes."""
 
     of: str
-    """What is busy: `NeuronCores`, `GPUs` or `CPUs`."""
+    """The measured resource: `NeuronCores`, `GPUs` or `CPUs`."""
     by_node: Mapping[str, float]
     """Per cent, the newest minute's mean; nodes without a value are left out."""
 
@@ -57,7 +57,7 @@ class Utilization:
 def read_utilization(
     cloudwatch: CloudWatchClient, *, cluster: str, nodes: Collection[str], now: datetime
 ) -> Utilization | None:
-    """How busy nodes are now; None if nothing is published of them.
+    """Present utilization of nodes; None if it is not published.
 
     Args:
         cloudwatch: boto3's client.
@@ -77,7 +77,7 @@ def read_utilization(
 def read_mean_utilization(
     cloudwatch: CloudWatchClient, *, cluster: str, nodes: Collection[str], start: datetime, end: datetime
 ) -> NodesBusy | None:
-    """How busy nodes were in a time that has just ended, on the whole; None if nothing was published of them."""
+    """Mean utilization of nodes in a time that has just ended; None if it was not published."""
     wanted = sorted(nodes)[:MAX_NODES]
     minutes = math.ceil((end - start).total_seconds() / PERIOD_SECONDS)
     period_seconds = PERIOD_SECONDS * max(1, math.ceil(minutes / MAX_VALUES))
@@ -93,7 +93,7 @@ def read_mean_utilization(
 def _metrics_of(
     cloudwatch: CloudWatchClient, name: str, cluster: str, nodes: Collection[str]
 ) -> dict[str, MetricTypeDef]:
-    """The metric of each node: its dimensions have the instance's id, which a node's name does not tell."""
+    """The metric of each node: its dimensions contain the instance's id, which the node's name lacks."""
     pages = cloudwatch.get_paginator("list_metrics").paginate(
         Namespace=NAMESPACE,
         MetricName=name,

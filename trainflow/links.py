@@ -17,11 +17,11 @@ def execution_link(arn: str) -> str:
 
 
 def object_link(url: str, execution_arn: str) -> str:
-    """The page of an object in S3, from which a browser opens it.
+    """The page of an object in S3, for opening it in a browser.
 
     Args:
         url: s3://bucket/key.
-        execution_arn: Any execution of the deployment, which tells partition and Region.
+        execution_arn: Any execution of the deployment, which contains partition and Region.
     """
     _, partition, _, region, _ = execution_arn.split(":", 4)
     place = parse_s3_url(url)

@@ -37,7 +37,7 @@ _STRING = "tag:yaml.org,2002:str"
 _LITERALS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float"))
 _OTHER_COLLECTIONS = frozenset(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs"))
 _NUMBER = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?\.(inf|nan)", re.IGNORECASE)
-"""What YAML 1.2's core schema (§10.3.2) takes for a number, and YAML 1.1, which PyYAML reads, partly does not."""
+"""Numbers in YAML 1.2's core schema (§10.3.2). YAML 1.1, which PyYAML reads, does not accept all of them."""
 
 
 class InvalidDefinition(ValueError):

@@ -1,1 +1,1 @@
-"""What runs jobs: one module or folder for each value of `compute.backend`, and what they share."""
+"""Backends, which run jobs: one module or folder for each value of `compute.backend`, and their common code."""

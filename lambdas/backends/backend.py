@@ -34,7 +34,7 @@ class Backend(Protocol):
     """
 
     def render(self, job: Job) -> list[dict[str, Any]]:
-        """What `submit` would create, in its order, as documents for a person. Makes no call."""
+        """Objects that `submit` would create, in its order, as documents for a person. Makes no call."""
 
     def submit(self, job: Job) -> None:
         """Create the job. An identical job that exists counts as created."""
@@ -52,7 +52,7 @@ class Backend(Protocol):
         """A few failed pods of any job of the run."""
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """The reason why a pod of the job is pending, as the cluster reports it; None if there is none."""
+        """Reason why a pod of the job is pending, as the cluster reports it; None without a reported reason."""
 
     def rank0(self, job: JobRef) -> str | None:
         """Name of the pod that holds rank 0, with one call; None while its location is unknown."""
@@ -71,14 +71,14 @@ class Backend(Protocol):
         """
 
     def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
-        """Complete lines of a pod's log, with those that are written until its program ends.
+        """Complete lines of a pod's log, including new lines until its program ends.
 
         It is called before the pod is deleted, and its lines are read after that.
 
         Args:
             pod: The pod's name.
             since: As `read_log`.
-            longest_seconds: Time after which the lines end in any case.
+            longest_seconds: Limit for the whole time.
         """
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
@@ -123,9 +123,9 @@ class Backend(Protocol):
         """
 
     def program_digest(self, probe: JobRef, seen: Probed | Finding) -> str | None:
-        """Digest that identifies the program that the run will train, such as the image's; None if there is none.
+        """Digest that identifies the program that the run will train, such as the image's; None if it is unknown.
 
         Args:
             probe: The probe, which has ended.
-            seen: Its result, or what was wrong with it.
+            seen: Its result, or its problem.
         """

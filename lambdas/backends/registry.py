@@ -1,4 +1,4 @@
-"""Every backend by its name: the one list to which a new one is added."""
+"""Every backend by its name. A new backend is added to this list only."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 from lambdas.backends import job, jobset, pod, pytorchjob, volcano
 from lambdas.backends.backend import Backend
 from lambdas.backends.deployment import Deployment
-from lambdas.backends.holder import Holder
 from lambdas.backends.kubernetes.backend import KubernetesBackend, held_objects
 from lambdas.backends.kubernetes.kind import JobKind
-from lambdas.backends.slurm.backend import SlurmBackend, SlurmHolder
+from lambdas.backends.run_objects import RunObjects
+from lambdas.backends.slurm.backend import SlurmBackend, SlurmRunObjects
 from trainflow.models.backends import BackendName
 
 KINDS: Mapping[BackendName, JobKind] = {
@@ -25,5 +25,5 @@ BACKENDS: Mapping[BackendName, Callable[[Deployment], Backend]] = {
 }
 """All backends, by the value of `compute.backend`, as functions of the deployment."""
 
-HOLDERS: Sequence[Callable[[Deployment], Holder]] = (held_objects, SlurmHolder)
+RUN_OBJECTS: Sequence[Callable[[Deployment], RunObjects]] = (held_objects, SlurmRunObjects)
 """The systems that the backends above run jobs in, each once, as functions of the deployment."""

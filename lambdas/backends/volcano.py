@@ -21,10 +21,10 @@ from trainflow.observed.job import JobStatus
 DESCRIPTION = KUBERNETES_KINDS["volcano"]
 
 EVICTED = ("Terminating", "Terminated")
-"""States to which the policy of `render` brings a job of which a pod was evicted."""
+"""States of a job after the eviction of a pod, by the policy of `render`."""
 
 FAILURES = ("Aborting", "Aborted", "Terminating", "Terminated", "Failed")
-"""States from which a Volcano Job cannot succeed any more (volcano.sh/apis, `JobPhase`)."""
+"""States of a Volcano Job that cannot succeed any more (volcano.sh/apis, `JobPhase`)."""
 
 
 def render(job: Job) -> list[dict[str, Any]]:
@@ -81,7 +81,7 @@ def queue_findings(compute: Compute, state: str | Unknown | None) -> Iterator[Fi
 
     Args:
         compute: Compute section of the spec.
-        state: Volcano's state of the queue; None if there is no such queue.
+        state: Volcano's state of the queue; None if the queue does not exist.
     """
     if isinstance(state, Unknown):
         yield Note(f"compute.queue: whether there is a queue '{compute.queue}': {state.reason}.")

@@ -35,7 +35,7 @@ def _client(service: str, region: str | None = None) -> Any:
     return boto3.client(service, region_name=region, config=SHORT_TIMEOUTS)  # type: ignore[call-overload]
 
 
-def zones_of(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
+def subnet_zones(subnets: Sequence[str]) -> tuple[Zone, ...] | Unknown:
     """The zones of subnets."""
 
     def ask() -> tuple[Zone, ...]:
@@ -90,7 +90,7 @@ def vcpu_quota(quota: VcpuQuota, *, now: datetime | None = None) -> Quota | Unkn
 
 
 def _in_use(metric: Any, *, now: datetime) -> float | Unknown:
-    """The newest value of the metric that a quota names for its use; 0 where the metric has no data."""
+    """Newest value of the metric that a quota names for its use; 0 without data points."""
     if not metric:
         return Unknown("Service Quotas names no metric of its use")
 

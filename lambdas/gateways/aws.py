@@ -29,7 +29,7 @@ TRANSIENT = frozenset(
         "ResourceInUseException",  # a node group is being resized: it takes one change at a time
     }
 )
-"""Codes of errors after which the same call may succeed later."""
+"""Codes of transient errors: the same call may succeed later."""
 
 
 @lru_cache

@@ -28,7 +28,7 @@ class CompileCaches:
         self._table = table
 
     def find(self, key: str) -> CacheRecord | None:
-        """The record of a cache, by a consistent read; None if the table has none."""
+        """The record of a cache, by a consistent read; None if it is not in the table."""
         with translated("dynamodb:GetItem"):
             answer = client("dynamodb").get_item(TableName=self._table, Key=_key(key), ConsistentRead=True)
         return _record(answer["Item"]) if "Item" in answer else None
@@ -38,7 +38,7 @@ class CompileCaches:
 
         Args:
             lease: The new one.
-            instead_of: The stale lease as it was read; None where there was none.
+            instead_of: The stale lease as it was read; None for a cache without a lease.
 
         Returns:
             Whether the lease was taken; False if another run was faster.

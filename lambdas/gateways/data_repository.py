@@ -19,7 +19,7 @@ BUSY = ("DataRepositoryTaskExecuting", "ServiceLimitExceeded")
 """Codes of errors that mean that another task has to end first."""
 
 
-def import_of(file_system_id: str, url: str, *, since: datetime) -> Import:
+def start_or_poll_import(file_system_id: str, url: str, *, since: datetime) -> Import:
     """The import of the names below `url`. The first call starts it, later calls poll it.
 
     FSx also imports new objects automatically, but does not report when; a finished import proves that all are there.

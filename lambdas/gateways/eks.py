@@ -62,7 +62,7 @@ class Nodegroups:
         return wanted
 
     def release(self, nodegroup: str) -> int:
-        """Release the nodes of the group, down to its minimum. A group that does not exist has none.
+        """Release the nodes of the group, down to its minimum; 0 if the group does not exist.
 
         Returns:
             Number of released nodes.
@@ -85,7 +85,7 @@ class Nodegroups:
         """The group with its current, smallest and largest size.
 
         Raises:
-            NodegroupNotFound: If the cluster has no such group.
+            NodegroupNotFound: If the group does not exist.
         """
         found = self._describe(nodegroup)
         scaling, groups = found["scalingConfig"], (found.get("resources") or {}).get("autoScalingGroups") or ()
@@ -109,7 +109,7 @@ class Nodegroups:
         return self._terminate(instance_id, smaller=False) in (None, "ValidationError")
 
     def scaling_group(self, nodegroup: Nodegroup) -> ScalingGroup | None:
-        """The group that starts the node group's instances; None if there is none."""
+        """The Auto Scaling group of the node group; None if it does not exist."""
         if nodegroup.auto_scaling_group is None:
             return None
         with translated("autoscaling:DescribeAutoScalingGroups"):
@@ -132,7 +132,7 @@ class Nodegroups:
     def failed_launches(self, nodegroup: Nodegroup) -> list[FailedLaunch]:
         """The newest failed attempts to start an instance of the group.
 
-        The group's health in EKS does not tell this: it stays degraded after a failure, also without any nodes, until
+        The group's health in EKS does not show this: it stays degraded after a failure, also without any nodes, until
         the group has grown once (aws/containers-roadmap, issue 2326). Auto Scaling's activities have a time.
         """
         if nodegroup.auto_scaling_group is None:
@@ -151,7 +151,7 @@ class Nodegroups:
         """Terminate an instance of a group.
 
         Returns:
-            The code with which Auto Scaling has refused it for now or for ever; None if it was accepted.
+            Auto Scaling's error code if it refused, temporarily or permanently; None if it accepted.
         """
         try:
             with translated("autoscaling:TerminateInstanceInAutoScalingGroup"):

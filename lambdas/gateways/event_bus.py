@@ -11,7 +11,7 @@ def send(detail: str, *, source: str, detail_type: str) -> None:
 
     Args:
         detail: JSON text.
-        source: Name of the sender, by which rules choose.
+        source: Name of the sender, which rules match.
         detail_type: Name of the kind of event.
 
     Raises:

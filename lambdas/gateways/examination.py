@@ -20,10 +20,10 @@ from trainflow.observed.containers import program_image
 from trainflow.observed.node import Node, read_node
 
 SETTLED_AFTER = timedelta(minutes=5)
-"""Time after which a ready node counts as settled: its device plugins start later, after a minute or two."""
+"""A ready node counts as settled after this time: its device plugins start a minute or two after it."""
 
 ZONE_LABELS = ("topology.kubernetes.io/zone", "topology.k8s.aws/zone-id", "failure-domain.beta.kubernetes.io/zone")
-"""Labels by which a volume's node affinity names its zones, as zone names or zone ids."""
+"""Labels that name the zones in a volume's node affinity, as zone names or zone ids."""
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 DAEMON_SETS = "/apis/apps/v1/daemonsets"
@@ -75,7 +75,7 @@ class Examination:
         )
 
     def image_digest(self, job: str) -> str | None:
-        """Digest of the image that a job's container runs; None if there is no pod, or if its status has none."""
+        """Digest of the image that a job's container runs; None if the pod or the digest in its status is missing."""
         pods = self._api.list(f"{self._core}/pods", f"{JOB_LABEL}={job}", limit=1)
         found = DIGEST.search(program_image(pods[0])) if pods else None
         return found[0] if found else None
@@ -89,8 +89,7 @@ class Examination:
         return VolumeClaim(phase=phase, zones=_zones(volume or {}))
 
     def _queue(self, path: str) -> str | None:
-        """State of a queue; None if there is no such queue. Volcano sets no state before it has processed a queue
-        once."""
+        """State of a queue; None if it does not exist. Volcano sets the state when it first processes a queue."""
         queue = self._api.find(path)
         return (queue.get("status") or {}).get("state") or "Open" if queue is not None else None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from lambdas.gateways.kubernetes_objects import claim_of, grants_name
+from lambdas.gateways.kubernetes_objects import grants_name, parse_claim
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import AlreadyExists, NotFound
 from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
@@ -61,7 +61,7 @@ class HeldObjects:
         for found in self._listed(path, OURS):
             name, labels = found["metadata"]["name"], found["metadata"].get("labels") or {}
             if CLAIM_LABEL in labels:
-                claim = claim_of(found)
+                claim = parse_claim(found)
                 yield _held(CLAIM, found, path=path, instance_type=claim.instance_type, num_nodes=claim.num_nodes)
             elif name.startswith(grants_name("")):
                 self._grants[name] = found

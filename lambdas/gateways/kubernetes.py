@@ -17,12 +17,12 @@ from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
 from lambdas.gateways.kubernetes_objects import (
     DISRUPTIONS,
-    claim_of,
     grants_name,
     is_disrupted,
     last_warning,
     log_lines,
     lost_pod,
+    parse_claim,
     pending_reason,
     troubled_pods,
 )
@@ -140,7 +140,7 @@ class KubernetesCluster:
         """
         for manifest in objects:
             try:
-                self._api.call("POST", self._collection_of(manifest), body=manifest)
+                self._api.call("POST", self._collection_path(manifest), body=manifest)
             except AlreadyExists:
                 self._expect_same(manifest)
             except RequestRefused as error:
@@ -152,7 +152,7 @@ class KubernetesCluster:
         """The job's object as the API serves it: one call, whatever the number of nodes.
 
         Raises:
-            JobNotFound: If the cluster has no such job (any more).
+            JobNotFound: If the job is not in the cluster (any more).
         """
         found = self._api.find(f"{self._jobs(KUBERNETES_KINDS[job.backend])}/{job.name}")
         if found is None:
@@ -205,11 +205,10 @@ class KubernetesCluster:
         return [name for kind in KUBERNETES_KINDS.values() for name in self._names_of_jobs(kind, labels)]
 
     def pending_reason(self, job: JobRef) -> str | None:
-        """The reason why one of the job's pods is pending, or why it has none; None if neither is known.
+        """Reason why one of the job's pods is pending, or why its pods cannot be created; None if unknown.
 
-        A kubelet's reason comes before the scheduler's: a pod that is placed and does not start holds up the others.
-        What neither of them says of the pod, such as a volume that cannot be mounted, or a quota that lets no pod be
-        made, is in an event.
+        A kubelet's reason comes before the scheduler's: a placed pod that does not start delays the others. Other
+        reasons are in events, such as a volume that cannot be mounted, or a quota that forbids the pod.
         """
         pods = self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Pending", limit=MAX_PENDING_PODS)
         pods.sort(key=lambda pod: not pod["spec"].get("nodeName"))
@@ -428,11 +427,11 @@ class KubernetesCluster:
         return dict(used)
 
     def _claims(self, selector: str) -> list[Claim]:
-        return [claim_of(found) for found in self._api.list(self._core("configmaps"), selector)]
+        return [parse_claim(found) for found in self._api.list(self._core("configmaps"), selector)]
 
     def _expect_same(self, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        existing = self._api.call("GET", f"{self._collection_of(manifest)}/{name}")
+        existing = self._api.call("GET", f"{self._collection_path(manifest)}/{name}")
         wanted = manifest["metadata"]["annotations"][SPEC_HASH_ANNOTATION]
         if (existing["metadata"].get("annotations") or {}).get(SPEC_HASH_ANNOTATION) != wanted:
             raise JobConflict(f"A {manifest['kind']} named '{name}' exists and was made from another specification.")
@@ -460,7 +459,7 @@ class KubernetesCluster:
     def _core(self, plural: str) -> str:
         return f"{CORE}/namespaces/{self._namespace}/{plural}"
 
-    def _collection_of(self, manifest: dict[str, Any]) -> str:
+    def _collection_path(self, manifest: dict[str, Any]) -> str:
         api, plural = COLLECTIONS[manifest["apiVersion"], manifest["kind"]].split()
         return f"{api}/namespaces/{self._namespace}/{plural}"
 

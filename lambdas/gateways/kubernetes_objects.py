@@ -51,7 +51,7 @@ def lost_pod(events: Sequence[Any]) -> Pod | None:
         events: Of one pod.
 
     Returns:
-        None if none of them says that the cluster ended it.
+        None if the events do not show that the cluster ended it.
     """
     ended = next((event for event in events if event.get("reason") in DISRUPTIONS), None)
     if ended is None:
@@ -62,7 +62,7 @@ def lost_pod(events: Sequence[Any]) -> Pod | None:
     )
 
 
-def claim_of(config_map: Any) -> Claim:
+def parse_claim(config_map: Any) -> Claim:
     """The claim that a ConfigMap stores."""
     labels = config_map["metadata"]["labels"]
     return Claim(

@@ -44,7 +44,7 @@ def publish(data: Iterable[Datum], *, deployment: str) -> int:
 
 
 def nodes_busy(cluster: str, placement: Placement) -> NodesBusy | None:
-    """How busy the nodes of a training were, as far as CloudWatch shows it by now."""
+    """Utilization of a training's nodes, as far as CloudWatch shows it by now."""
     with translated("cloudwatch:GetMetricData"):
         return read_mean_utilization(
             client("cloudwatch"),

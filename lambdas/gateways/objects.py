@@ -37,7 +37,7 @@ class Head:
 
 
 def head(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> Head | None:
-    """Metadata of an object; None if it does not exist or may not be read. A missing bucket has no objects.
+    """Metadata of an object; None if it does not exist or may not be read. A missing bucket counts as empty.
 
     Args:
         bucket: Name of the bucket.
@@ -59,8 +59,8 @@ def head(bucket: str, key: str, *, region: str | None = None, signed: bool = Tru
 def has_checksum(bucket: str, key: str, *, region: str | None = None, signed: bool = True) -> bool | None:
     """Whether S3 keeps a checksum of an object; None if it may not be asked. Arguments as for `head`.
 
-    Of an object that is encrypted with a customer's key, S3 tells the checksum to a caller with kms:Decrypt alone. Of a
-    granted bucket, Preflight has it if the grant names the key.
+    If the object is encrypted with a customer's key, S3 returns the checksum only to callers with kms:Decrypt.
+    Preflight has it for a granted bucket whose grant names the key.
     """
     try:
         with translated("s3:HeadObject"):
@@ -145,7 +145,7 @@ def _read(
 
 
 def delete(bucket: str, key: str) -> None:
-    """Delete an object; nothing happens if there is none. In a bucket with versions the older ones stay."""
+    """Delete an object, if it exists. In a bucket with versions the older ones stay."""
     with translated("s3:DeleteObject"):
         client("s3").delete_object(Bucket=bucket, Key=key)
 
@@ -172,7 +172,7 @@ def write_if_same(bucket: str, key: str, text: str, *, etag: str | None) -> str 
         bucket: Name of the bucket.
         key: Key of the object.
         text: The document.
-        etag: ETag of what was read; None if there was no object.
+        etag: ETag of the object that was read; None if it did not exist.
 
     Returns:
         The new ETag; None if nothing was written, because the object has changed.

@@ -25,17 +25,18 @@ from trainflow.models.run_table import (
 )
 
 SAME_EXECUTION_OR_ENDED = "execution_arn = :arn OR #status <> :running"
-"""Condition under which an existing row may be replaced."""
+"""Condition for the replacement of an existing row."""
 
 SENDING_UNTIL = "sending_until"
-"""Attribute of a notice whose message is being sent: when another call may send it. A notice without it is told."""
+"""Attribute of a notice whose message is being sent: time when another call may send it. A notice without it has been
+sent."""
 
 _to_item = TypeSerializer().serialize
 _from_item = TypeDeserializer().deserialize
 
 
 class NoticeState(Enum):
-    """What becomes of a message that a call wants to send."""
+    """Result of a call's attempt to claim a message."""
 
     CLAIMED = "claimed"
     """The call sends it."""
@@ -74,7 +75,7 @@ class RunTable:
             )
 
     def finish(self, run_id: str, *, status: RunStatus, ended_at: datetime, error_name: str | None = None) -> None:
-        """Record the end of a run. A refused run has no row, and none is created."""
+        """Record the end of a run. A refused run does not have a row, and this creates none."""
         changes = {"status": status.value, "ended_at": ended_at.isoformat(), "error_name": error_name}
         self._update(
             run_id,
@@ -113,7 +114,7 @@ class RunTable:
         )
 
     def was_told(self, execution_arn: str, about: str) -> bool:
-        """Whether people have been told of an event of an execution."""
+        """Whether the message about an event of an execution has been sent."""
         return _is_told(self._get(notice_key(execution_arn, about)))
 
     # Decision 67: a message is claimed, sent and marked, so that a crash or a second call sends it once.
@@ -148,7 +149,7 @@ class RunTable:
         )
 
     def tell(self, source: str, about: str, *, now: datetime) -> None:
-        """Note that people have been told of an event."""
+        """Note that the message about an event has been sent."""
         with translated("dynamodb:UpdateItem"):
             client("dynamodb").update_item(
                 TableName=self._name,

@@ -17,7 +17,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key, has_waited_too_long
 from lambdas.logic.run_limits import require_within_limits
-from trainflow.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, lease_of, own_folder
+from trainflow.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, new_lease, own_folder
 from trainflow.models.environment import CacheEnvironment
 from trainflow.models.pauses import pause_seconds
 from trainflow.models.run import Run
@@ -52,7 +52,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if found and found.run_id == run.run_id:
         return _acquired(found, Hold.LEASE)
     if found is None or not executions.is_running(found.execution_arn):
-        lease = lease_of(run, key, now=now)
+        lease = new_lease(run, key, now=now)
         if caches.lease(lease, instead_of=found):
             return _acquired(lease, Hold.LEASE)
     waiting_since = event.waiting_since or now

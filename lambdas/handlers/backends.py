@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lambdas.backends.backend import Backend
-from lambdas.backends.holder import Holder
-from lambdas.backends.registry import BACKENDS, HOLDERS
+from lambdas.backends.registry import BACKENDS, RUN_OBJECTS
+from lambdas.backends.run_objects import RunObjects
 from lambdas.gateways import kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.environment import read
@@ -51,9 +51,9 @@ def connect(name: BackendName) -> Backend:
     return BACKENDS[name](_Deployment())
 
 
-def holders() -> list[Holder]:
-    """The systems in which runs of the deployment hold something."""
-    return [connect_to(_Deployment()) for connect_to in HOLDERS]
+def run_objects() -> list[RunObjects]:
+    """Connections to the systems that hold objects of the deployment's runs."""
+    return [connect_to(_Deployment()) for connect_to in RUN_OBJECTS]
 
 
 def connect_cluster() -> KubernetesCluster:

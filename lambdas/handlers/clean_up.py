@@ -1,7 +1,7 @@
 """Runs when an execution's status changes. After its end: writes the final record, and tears down what is left.
 
-Executions that end as ABORTED or TIMED_OUT, or as FAILED because their history is full, have no tear-down of their own,
-since none of them runs a Catch. The others have one, which may have failed: it is repeated here.
+Executions that end as ABORTED or TIMED_OUT, or as FAILED because their history is full, do not run a Catch and so skip
+the tear-down. That of the others may have failed: it is repeated here.
 
 EventBridge's event names the execution. The resources of the run are listed in the run table, not in the event:
 EventBridge leaves the input out where the state machine is encrypted with a customer's key. Safe to repeat.
@@ -137,7 +137,7 @@ def _reopen_if_it_goes_on(table: RunTable, run_id: str, detail: Detail) -> bool:
 def _goes_on(detail: Detail) -> bool:
     """Whether the execution has been redriven since this end, and runs.
 
-    The description alone may be older than the event: a running execution that was not redriven has ended.
+    The description may be older than the event: a running execution that was not redriven has ended.
     """
     found = executions.describe(detail.execution_arn)
     if found is None or found.status is not RunStatus.RUNNING or found.redriven_at is None:

@@ -33,7 +33,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll.
 
     `run` is the run with the nodes that it avoids from now on. `next_run` is the run on the next instance type of its
-    spec, where there was no capacity of this one; else null.
+    spec if this one lacked capacity; else null.
     """
     run, spec = event.run, event.run.spec
     require_within_limits(run, now=datetime.now(UTC), spending=event.spending, progress=event.progress)

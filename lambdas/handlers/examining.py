@@ -1,4 +1,4 @@
-"""What the functions themselves find out about a run that has not started; the probe in a pod finds out the rest."""
+"""Checks of a run that has not started by the functions themselves; the probe in a pod does the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lambdas.gateways import objects
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers.environment import read
 from lambdas.logic.compile_cache import cache_key
-from lambdas.logic.preflight.cache import of_cache
+from lambdas.logic.preflight.cache import compilation_findings
 from lambdas.logic.preflight.dataset import needs_stored_checksum
 from lambdas.logic.preflight.findings import Finding
 from trainflow.models.environment import CacheEnvironment
@@ -51,4 +51,4 @@ def cache_findings(spec: RunSpec, digest: str | None) -> Iterator[Finding]:
     """Findings about the compile cache of a run whose image has this digest, None for an unknown one."""
     if spec.precompiles:
         key = cache_key(spec, image_digest=digest)
-        yield from of_cache(CompileCaches(read(CacheEnvironment).cache_table).find(key))
+        yield from compilation_findings(CompileCaches(read(CacheEnvironment).cache_table).find(key))

@@ -10,7 +10,7 @@ from trainflow.models.run import JobRef
 from trainflow.observed.job import JobStatus
 
 
-def failure_of(
+def job_failure(
     backend: Backend,
     job: JobRef,
     status: JobStatus,

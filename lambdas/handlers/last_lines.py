@@ -19,7 +19,7 @@ from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.log_line import LogLine
 
 KEEPING_SECONDS = 15.0
-"""Time after which no further log is started: the last one may hang for 20 seconds more, and the function still has to
+"""No further log is started after this time: the last one may hang for 20 seconds more, and the function still has to
 delete the pods."""
 
 ENDED = {"program": "ended"}

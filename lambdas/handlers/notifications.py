@@ -1,4 +1,4 @@
-"""The functions by which handlers send messages to people, and the one list of channels.
+"""Functions for handlers that send messages to people, and the list of channels.
 
 Another channel is a module in `lambdas/gateways/notifications/` and a line in `CHANNELS`. Its settings join those of
 the topic in `trainflow/models/functions.py`, its permissions those of the topic in the stacks.
@@ -26,11 +26,11 @@ def _topic() -> Channel:
 
 
 CHANNELS: tuple[Callable[[], Channel], ...] = (_topic,)
-"""Channels in the order in which they are tried. Each is connected when there is a message to send."""
+"""Channels, in the order of use. Each is connected when a message is sent."""
 
 
 SENDING_TIME = timedelta(seconds=20)
-"""Time in which a call sends a message and notes it. Another call waits as long before it sends the message instead."""
+"""Time for sending a message and noting it. Another call waits as long before it sends the message instead."""
 
 POLL_SECONDS = 0.5
 """Time between two questions whether another call has sent a message."""

@@ -31,7 +31,7 @@ class Event(BaseModel):
     instance_type: str | None = None
     """Type of the run's nodes; None for a refused run."""
     given_up: list[str] = []
-    """Types of which there was no capacity."""
+    """Types without capacity."""
     avoided_nodes: list[str] = []
     """Nodes that the run's jobs did not use any more."""
     refuted_test_nodes: list[str] = []
@@ -44,19 +44,20 @@ class Event(BaseModel):
     warnings: list[str] = []
     """Warnings of the run's record."""
     tear_down: bool | None = None
-    """Whether a failed run's jobs are deleted and its nodes released; None for a run that had none, or did not fail."""
+    """Whether a failed run's jobs are deleted and its nodes released; None for a run without jobs or without a
+    failure."""
     job: JobRef | None = None
     """The job that cannot be polled or read, or that has failed, of a run that goes on."""
     next_attempt: int | None = None
     """Attempt of the next job, in place of one that has failed."""
     ends_by: datetime | None = None
-    """When that job has ended in any case."""
+    """Latest end of that job."""
     blind_after: datetime | None = None
     """Since when a job that cannot be polled counts as unseen: each time that this happens has its own."""
     unread_after: datetime | None = None
     """Since when the log of a job that can be polled counts as unreadable: each time has its own."""
     warning: LimitWarning | None = None
-    """What a run that goes on has used of its limits."""
+    """Share of its limits that a continuing run has used."""
 
 
 @task(Event)

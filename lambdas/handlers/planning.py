@@ -1,4 +1,4 @@
-"""What a run would create and what would keep it from starting, for `trainflow plan`. Creates nothing."""
+"""Plan of a run for `trainflow plan`: its objects, and reasons that would prevent its start. Creates nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lambdas.handlers.examining import cache_findings, dataset_facts
 from lambdas.handlers.requests import run_of
 from lambdas.logic.compile_cache import cache_key, is_pinned
 from lambdas.logic.jobs import GANGS, Job, job_of
-from lambdas.logic.preflight.dataset import of_dataset
+from lambdas.logic.preflight.dataset import dataset_findings
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, problems
 from lambdas.logic.run_limits import longest_job
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, TrainflowError
@@ -48,7 +48,7 @@ def _findings(run: Run) -> Iterator[Finding]:
     yield from examined.findings
     yield NO_PROBE
     if run.spec.dataset is not None:
-        yield from of_dataset(run.spec.dataset, dataset_facts(run.spec.dataset))
+        yield from dataset_findings(run.spec.dataset, dataset_facts(run.spec.dataset))
     yield from cache_findings(run.spec, None)
     if run.spec.precompiles and not is_pinned(run.spec.workload.image or ""):
         yield UNKNOWN_DIGEST

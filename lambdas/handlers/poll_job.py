@@ -10,10 +10,10 @@ from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
-from lambdas.handlers.failures import failure_of
+from lambdas.handlers.failures import job_failure
 from lambdas.handlers.task import logger, task
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
-from lambdas.logic.sight import blind_after, timestamp, unread_after
+from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
 from lambdas.logic.watching import (
     disruption,
     is_long_compilation,
@@ -48,10 +48,14 @@ class Event(BaseModel):
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The job's phase, the seconds before the next poll, what the owner has to know of the run's limits, and when the
-    owner is told that the job cannot be polled, or its log cannot be read, unless it is until then.
+    """Poll the job. Its error, and that of a limit that the run has reached, is raised.
 
-    A failed or diverged job raises its named error, and so does a run that has reached one of its limits.
+    Returns:
+        phase: Phase of the job.
+        wait_seconds: Seconds until the next poll.
+        blind_after: Time to report that the job cannot be polled, unless a later poll succeeds.
+        unread_after: Time to report that the log cannot be read, unless it is read before.
+        warning: Usage of the run's limits, if the owner should know it; else null.
     """
     require_finite_loss(event.job, event.progress)
     backend = backends.connect(event.job.backend)
@@ -60,7 +64,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         spec = event.run.spec
         may_resume = spec.progress == "none" and spec.checkpoint is not None
         last_step = event.progress.last_step
-        raise failure_of(backend, event.job, status, last_step=last_step, may_resume=may_resume, keeps_logs=True)
+        raise job_failure(backend, event.job, status, last_step=last_step, may_resume=may_resume, keeps_logs=True)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
     if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):
@@ -82,8 +86,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     return {
         "phase": phase.value,
         "wait_seconds": pause if left is None else min(pause, left),
-        "blind_after": timestamp(blind_after(limits, now=now)),
-        "unread_after": timestamp(unread_after(limits, status, event.progress, now=now)),
+        "blind_after": timestamp(report_unreachable_at(limits, now=now)),
+        "unread_after": timestamp(report_unreadable_at(limits, status, event.progress, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
 

@@ -19,14 +19,14 @@ from lambdas.handlers.planning import planned
 from lambdas.handlers.program import next_attempt, outcome_of_program
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.preflight.dataset import of_dataset
+from lambdas.logic.preflight.dataset import dataset_findings
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, require_no_problem
 from lambdas.logic.preflight.probe import (
     FAILURES,
     image_out_of_reach,
-    never_ran,
-    of_failure,
-    of_probe,
+    probe_failure,
+    probe_findings,
+    probe_timeout,
     probed,
     secret_out_of_reach,
 )
@@ -65,7 +65,7 @@ def lambda_handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 @task(Question)
 def _plan(event: Question) -> dict[str, Any]:
-    """What the run would create, and what would keep it from starting."""
+    """Objects that the run would create, and reasons that would prevent its start."""
     return planned(event.plan).model_dump(mode="json")
 
 
@@ -101,8 +101,8 @@ def _examined(run: Run, probe: Job, *, now: datetime) -> dict[str, Any]:
 def _concluded(run: Run, found: list[Finding], seen: Probed | Finding, *, digest: str | None) -> dict[str, Any]:
     dataset, data = run.spec.dataset, dataset_facts(run.spec.dataset)
     if dataset is not None:
-        found += of_dataset(dataset, data)
-    found += of_probe(run, seen, data) if isinstance(seen, Probed) else [seen]
+        found += dataset_findings(dataset, data)
+    found += probe_findings(run, seen, data) if isinstance(seen, Probed) else [seen]
     found += cache_findings(run.spec, digest)
     require_no_problem(found)
     versions = dict(seen.versions) if isinstance(seen, Probed) else {}
@@ -123,7 +123,7 @@ def _seen_by_probe(backend: Backend, job: Job, run: Run, *, now: datetime) -> Pr
     if out_of_reach is not None:
         return out_of_reach
     if gang_is_overdue(backend.status(job.ref), limits=run.spec.limits, now=now):
-        return never_ran(run.spec, pending_reason)
+        return probe_timeout(run.spec, pending_reason)
     return None
 
 
@@ -134,4 +134,4 @@ def _after_failure(job: Job, run: Run, failed: TrainflowError) -> Problem | int:
     except SecretUnavailable:
         return Problem(str(failed))
     except FAILURES:
-        return of_failure(run.spec, failed)
+        return probe_failure(run.spec, failed)

@@ -8,7 +8,7 @@ from typing import Any
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
-from lambdas.handlers.failures import failure_of
+from lambdas.handlers.failures import job_failure
 from lambdas.handlers.task import logger
 from lambdas.logic.jobs import Job
 from lambdas.logic.small_jobs import attempt_after
@@ -64,7 +64,7 @@ def outcome_of_program(backend: Backend, job: Job) -> dict[str, Any] | None:
     """
     status = backend.status(job.ref)
     if status.phase is None:
-        raise failure_of(backend, job.ref, status, last_step=None)
+        raise job_failure(backend, job.ref, status, last_step=None)
     if status.phase is not JobPhase.SUCCEEDED:
         return None
     result = read_result(backend.result(job.ref)).get("result")

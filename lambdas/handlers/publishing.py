@@ -31,20 +31,20 @@ from trainflow.progress.reader import lines_apart, warning
 from trainflow.record.steps import KeptSteps
 
 LAST_LINES_SECONDS = 125.0
-"""Time for which the log of a pod that is about to be deleted is followed: a pod's grace period and a little more."""
+"""The log of a pod that is being deleted is followed for a pod's grace period and a little more."""
 
 
 OPENING_SECONDS = 10.0
-"""Time for which an opened log may keep the deletion of its pod, and once more the end of the function, waiting.
+"""Longest delay of a pod's deletion, and once more of the function's end, by an opened log.
 
-The API answers at the kubelet's first line. A lost node has no kubelet, and a silent program writes no line before it
-is asked to end.
+The API answers at the kubelet's first line. That line does not come from a lost node, or from a silent program before
+it is asked to end.
 """
 
 
 @dataclass(frozen=True)
 class Published:
-    """How far a log has been published."""
+    """Result of publishing a log."""
 
     cursor: MetricsCursor
     caught_up: bool
@@ -54,7 +54,7 @@ class Published:
 
 
 def position_in(cursor: MetricsCursor, pod: str) -> LogPosition | None:
-    """How far a pod's log has been read; None for the log of a pod that has not been read before."""
+    """Position in a pod's log after the last line that was read; None for a pod that has not been read before."""
     return cursor.log if cursor.log and cursor.log.pod == pod else None
 
 
@@ -116,7 +116,7 @@ def _up_to(kept: KeptSteps, *, cursor: MetricsCursor) -> KeptSteps:
 
 
 def _read_to(unread: UnreadLines, cursor: MetricsCursor) -> MetricsCursor:
-    """The cursor; a hang that it tells of counts from now on if lines behind it have not been read yet."""
+    """The cursor. If later lines have not been read yet, its hang counts from now on."""
     if unread.exhausted or cursor.hang is None:
         return cursor
     return cursor.model_copy(update={"hang": cursor.hang.model_copy(update={"seen_at": datetime.now(UTC)})})
@@ -190,7 +190,7 @@ def _is_worth_keeping(batch: Batch) -> bool:
 
 
 def _is_worth_a_warning(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:
-    """Whether this poll has read the line by which a step should have been found: the record says so then."""
+    """Whether this poll has read enough lines without a step that the record should contain a warning."""
     said = [warning(run.spec.progress, num_lines=one.num_lines, last_step=one.last_step) for one in (before, cursor)]
     return said[0] is None and said[1] is not None
 

@@ -44,7 +44,7 @@ class StoredSteps:
 
     kept: KeptSteps
     etag: str | None
-    """ETag of the object; None if there is none yet."""
+    """ETag of the object; None before it exists."""
 
 
 def stored_steps(run_id: str) -> StoredSteps:
@@ -132,7 +132,7 @@ def write_record(
 
 
 def _nodes_busy(kept: KeptSteps) -> NodesBusy | None:
-    """How busy the nodes of the training were. A record is written without it where CloudWatch does not answer."""
+    """Utilization of the training's nodes; None, and a record without it, if CloudWatch does not answer."""
     if kept.placement is None:
         return None
     try:

@@ -15,7 +15,7 @@ from trainflow.models.environment import CacheEnvironment
 
 @dataclass(frozen=True)
 class Released:
-    """What was released."""
+    """Deleted jobs and released nodes."""
 
     jobs: list[str]
     nodes: int

@@ -21,7 +21,7 @@ from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, tracer
 from lambdas.handlers.uploads import write_beside
 from lambdas.logic.messages import lost_request
-from lambdas.logic.run_requests import REQUESTS, Request, Upload, identity_of, parse_request, refusal_of
+from lambdas.logic.run_requests import REQUESTS, Request, Upload, parse_request, refusal_notice, request_identity
 from trainflow.models.environment import RunTableEnvironment
 
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -37,10 +37,10 @@ def report(record: SQSRecord) -> None:
     """Report one request, once, unless StartRun has refused it before it failed."""
     request = _request_in(record.body)
     title = request.title if request else "a run request"
-    identity = identity_of(request) if request else record.message_id
+    identity = request_identity(request) if request else record.message_id
     logger.error("a request was not answered", extra={"request": title, "body": record.body[:1000]})
     table, about = RunTable(read(RunTableEnvironment).run_table), f"lost {identity}"
-    if table.was_told(REQUESTS, refusal_of(identity)) or table.was_told(REQUESTS, about):
+    if table.was_told(REQUESTS, refusal_notice(identity)) or table.was_told(REQUESTS, about):
         return
     subject, message = lost_request(title, is_upload=isinstance(request, Upload))
     if isinstance(request, Upload):

@@ -84,7 +84,7 @@ def _import_progress(run: Run, before: StagingProgress | None, *, now: datetime)
     if run.linked_folder is None or run.spec.dataset is None:
         return None
     file_system = read(LinkEnvironment).linked_file_system
-    seen = data_repository.import_of(file_system, run.spec.dataset.url, since=run.started_at)
+    seen = data_repository.start_or_poll_import(file_system, run.spec.dataset.url, since=run.started_at)
     if seen.done:
         return None
     progress = import_advanced(before, seen, now=now)
@@ -93,7 +93,7 @@ def _import_progress(run: Run, before: StagingProgress | None, *, now: datetime)
 
 
 def _heard(backend: Backend, job: JobRef) -> StagingReport | Silence:
-    """The newest report, or why there is none."""
+    """The newest report, or the reason why it is missing."""
     pod = backend.rank0(job)
     lines = [line.text for line in backend.read_log(pod, tail_lines=TAIL_LINES)] if pod else []
     if is_waiting(lines):

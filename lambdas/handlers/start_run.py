@@ -23,8 +23,8 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, tracer
 from lambdas.handlers.uploads import is_newest, write_beside
-from lambdas.logic.messages import already_run, not_its_turn, refusal
-from lambdas.logic.overlaps import Turn, is_going, turn_of
+from lambdas.logic.messages import already_run, overlap_message, refusal
+from lambdas.logic.overlaps import Turn, decide_turn, is_going
 from lambdas.logic.run_requests import (
     REQUESTS,
     Execution,
@@ -33,10 +33,10 @@ from lambdas.logic.run_requests import (
     Upload,
     execution_of_schedule,
     execution_of_upload,
-    identity_of,
     is_answered_by,
     parse_request,
-    refusal_of,
+    refusal_notice,
+    request_identity,
 )
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid, ServiceUnavailable, TrainflowError
 from trainflow.models.environment import RunTableEnvironment, WorkflowEnvironment
@@ -45,7 +45,7 @@ from trainflow.models.spec_document import MAX_BYTES
 from trainflow.record.history import arn_of_execution
 
 TURN_POLL_SECONDS = 60
-"""Time after which a scheduled run that waits for the one before it asks again."""
+"""Seconds between two attempts of a scheduled run that waits for its predecessor."""
 
 # A message that failed is not an error of the function: the queue delivers it again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -66,13 +66,13 @@ def answer(record: SQSRecord) -> None:
         if isinstance(request, Scheduled) and request.overlap != "allow":
             _start_in_turn(request, record)
         else:
-            execution = _execution_of(request)
+            execution = _requested_execution(request)
             if not _start(request, execution) and isinstance(request, Upload) and _has_run_before(request, execution):
                 return
         _withdraw_refusal(request)
     except (InvalidRunSpec, RunRequestInvalid) as error:
         logger.warning("request refused", extra={"request": title, "reason": str(error)[:1000]})
-        _refuse(request, error, title=title, identity=identity_of(request) if request else record.message_id)
+        _refuse(request, error, title=title, identity=request_identity(request) if request else record.message_id)
     except Exception:
         logger.exception("request not answered: the queue tries it again", extra={"request": title})
         raise
@@ -83,7 +83,7 @@ def _refuse(request: Request | None, error: TrainflowError, *, title: str, ident
 
     A request that comes again when this was said changes nothing.
     """
-    table, about = RunTable(read(RunTableEnvironment).run_table), refusal_of(identity)
+    table, about = RunTable(read(RunTableEnvironment).run_table), refusal_notice(identity)
     if table.was_told(REQUESTS, about):
         return
     subject, message = refusal(title, error)
@@ -93,7 +93,7 @@ def _refuse(request: Request | None, error: TrainflowError, *, title: str, ident
 
 
 def _withdraw_refusal(request: Request) -> None:
-    """Delete the reason of an earlier refusal; the run has started, so a failure is no reason to try again."""
+    """Delete the reason of an earlier refusal. The run has started, so an exception must not cause another attempt."""
     if isinstance(request, Upload):
         try:
             if is_newest(request):
@@ -102,7 +102,7 @@ def _withdraw_refusal(request: Request) -> None:
             logger.exception("an earlier refusal could not be deleted", extra={"request": request.title})
 
 
-def _execution_of(request: Request) -> Execution:
+def _requested_execution(request: Request) -> Execution:
     if isinstance(request, Upload):
         content = objects.read(
             request.bucket, request.key, version_id=request.version_id, limit_bytes=MAX_BYTES + 1
@@ -112,18 +112,18 @@ def _execution_of(request: Request) -> Execution:
 
 
 def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
-    """Start a schedule's run unless its previous one is going; then it is skipped, or asks again in a minute.
+    """Start a schedule's run unless its previous one is active; then skip it, or try again in a minute.
 
-    A request may be delivered twice: the run is named after its scheduled time, and starts once. One that was skipped
-    stays skipped, as its owner has been told, also if the previous run has ended meanwhile.
+    A request may be delivered twice: the run is named after its scheduled time, and starts once. A skipped run stays
+    skipped, since its owner has been notified, also if the previous run has ended meanwhile.
     """
-    execution, now = _execution_of(request), datetime.now(UTC)
+    execution, now = _requested_execution(request), datetime.now(UTC)
     arn = arn_of_execution(read(WorkflowEnvironment).training_state_machine_arn, execution.name)
     table = RunTable(read(RunTableEnvironment).run_table)
     row = table.schedule(request.schedule)
     if executions.describe(arn) is not None or table.was_told(REQUESTS, _about(request, waits=False)):
         return
-    turn = turn_of(request, row, is_going=_is_another_one_going(row, arn, now=now), now=now)
+    turn = decide_turn(request, row, is_going=_is_another_one_going(row, arn, now=now), now=now)
     if turn is Turn.START or row is None:
         fresh = ScheduleRow(schedule=request.schedule, execution_arn=arn, seen_at=now)
         _store(table, fresh, previous=row)
@@ -134,7 +134,7 @@ def _start_in_turn(request: Scheduled, record: SQSRecord) -> None:
         _store(table, row.model_copy(update=waiting), previous=row)
         queues.send_later(record.event_source_arn, record.body, delay_seconds=TURN_POLL_SECONDS)
     waits = turn is Turn.WAIT
-    subject, message = not_its_turn(request.title, request.scheduled_at, waits=waits, arn=row.execution_arn)
+    subject, message = overlap_message(request.title, request.scheduled_at, waits=waits, arn=row.execution_arn)
     notify_once(table, REQUESTS, _about(request, waits=waits), subject=subject, message=message)
 
 
@@ -151,7 +151,7 @@ def _store(table: RunTable, row: ScheduleRow, *, previous: ScheduleRow | None) -
 
 
 def _about(request: Scheduled, *, waits: bool) -> str:
-    return f"{'waits' if waits else 'skipped'} {identity_of(request)}"
+    return f"{'waits' if waits else 'skipped'} {request_identity(request)}"
 
 
 def _start(request: Request, execution: Execution) -> bool:

@@ -12,7 +12,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import longest_job
-from lambdas.logic.sight import blind_after, end_of_sight, long_run_ends, timestamp
+from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
 from trainflow.models.compile_cache import CacheUse
 from trainflow.models.environment import ArtifactEnvironment
 from trainflow.models.run import Run, Spending, Stage
@@ -24,14 +24,21 @@ class Event(BaseModel):
     attempt: int
     cache: CacheUse | None
     submitted_at: datetime
-    """When the state was entered: the same for every try, as the job is."""
+    """Time when the state was entered. It is the same for every attempt, as the job is."""
     spending: Spending = Spending()
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The reference to the job, until when it is watched if it cannot be polled, the limit that ends it then, and when
-    it has run for long."""
+    """Submit the job. It may exist already.
+
+    Returns:
+        job: The reference to the job.
+        blind_after: Time to report that the job cannot be polled, unless a poll succeeds before.
+        ends_by: Latest end of a job that cannot be polled.
+        limit: Error of the limit that the run has reached then; null if the job has ended by itself.
+        long_run_ends: Output after this time proves that the job ran for long.
+    """
     run, submitted_at = event.run, event.submitted_at
     job = job_of(
         run,
@@ -42,10 +49,10 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         longest=longest_job(run, event.spending, submitted_at=submitted_at),
     )
     backends.connect(job.ref.backend).submit(job)
-    unseen = end_of_sight(run, event.spending, submitted_at=submitted_at)
+    unseen = unreachable_deadline(run, event.spending, submitted_at=submitted_at)
     return {
         "job": job.ref.model_dump(mode="json"),
-        "blind_after": timestamp(blind_after(run.spec.limits, now=datetime.now(UTC))),
+        "blind_after": timestamp(report_unreachable_at(run.spec.limits, now=datetime.now(UTC))),
         "ends_by": timestamp(unseen.at),
         "limit": unseen.limit,
         "long_run_ends": timestamp(long_run_ends(run.spec.limits, submitted_at=submitted_at)),

@@ -1,7 +1,7 @@
 """Surveys the fleet every few minutes: publishes node counts and cost, deletes what ended runs have left and releases
 their nodes, and releases nodes that no run has claimed for too long.
 
-`trainflow sweep` invokes it for the second of these alone, or for a list of what would be deleted.
+`trainflow sweep` invokes it for the deletions only, or for a list of the objects that would be deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, no_price, released_before, survey
+from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, released_before, survey, unknown_price_text
 from lambdas.logic.messages import idle_nodes_released
 from trainflow.models.environment import (
     ClusterEnvironment,
@@ -64,7 +64,7 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     region = read(RegionEnvironment).aws_region
     fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time, region=region)
     for instance_type in fleet.unpriced:
-        logger.warning(no_price(instance_type, region=region))
+        logger.warning(unknown_price_text(instance_type, region=region))
     for idle, num_nodes in released_before(last, groups):
         _tell(table, idle, num_nodes, now=last.surveyed_at if last else now)
     if not table.remember(fleet.memory, previous=last):

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from lambdas.backends.holder import Holder
+from lambdas.backends.run_objects import RunObjects
 from lambdas.gateways import executions
 from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.gateways.runs import RunTable
@@ -27,7 +27,7 @@ UNREACHABLE = (TrainflowError, BotoCoreError, ClientError)
 
 
 class _Leases:
-    """The compile caches that runs hold a lease of. Implements `Holder`."""
+    """The compile caches that runs hold a lease of. Implements `RunObjects`."""
 
     def __init__(self) -> None:
         self._caches = CompileCaches(read(CacheEnvironment).cache_table)
@@ -46,14 +46,14 @@ class _Leases:
 
 @dataclass(frozen=True)
 class Found:
-    """What runs hold, and what of it runs hold that do not run."""
+    """Objects of all runs, and those of runs that are not running."""
 
-    held: Sequence[tuple[Holder, Held]]
+    held: Sequence[tuple[RunObjects, Held]]
     runs: Sequence[RunLeftovers]
     owners: Mapping[str, Owner]
     """The runs that hold something, by id."""
     trouble: Sequence[str]
-    """What could not be listed."""
+    """Systems whose objects could not be listed."""
 
     @property
     def left(self) -> frozenset[str]:
@@ -63,11 +63,11 @@ class Found:
 
 def find(table: RunTable, *, now: datetime) -> Found:
     """Everything that runs hold, judged by whether the runs go on. Deletes nothing."""
-    held: list[tuple[Holder, Held]] = []
+    held: list[tuple[RunObjects, Held]] = []
     trouble = []
-    for holder in (*backends.holders(), _Leases()):
+    for source in (*backends.run_objects(), _Leases()):
         try:
-            held += [(holder, each) for each in holder.held()]
+            held += [(source, each) for each in source.held()]
         except UNREACHABLE as error:
             logger.exception("what runs hold could not be listed")
             trouble.append(str(error))
@@ -98,11 +98,11 @@ def listed(found: Found) -> SweepReport:
 
 
 def _failures(found: Found) -> Iterator[str]:
-    for holder, each in found.held:
+    for source, each in found.held:
         if each.run_id not in found.left:
             continue
         try:
-            holder.delete(each)
+            source.delete(each)
         except UNREACHABLE as error:
             logger.exception("what an ended run has left could not be deleted", extra={"held": each.thing.name})
             yield f"The {each.thing.kind} '{each.thing.name}' of {each.run_id} could not be deleted: {error}"

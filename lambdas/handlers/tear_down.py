@@ -40,25 +40,32 @@ class Event(BaseModel):
     job: JobRef | None = None
     """The only job to delete; None for all that the run has."""
     stopping_since: datetime | None = None
-    """When the run reached a limit; None for a run that is torn down at once."""
+    """Time when the run reached a limit; None for a run that is torn down at once."""
     error: dict[str, Any] | None = None
-    """Error in which that job ended."""
+    """Error of that job."""
     restarts_in_vain: int = 0
     """Restarts since the run's last progress, the one that follows included."""
     training: JobRef | None = None
     """The run's newest training job, whose last steps are published; None before the first, and after a success."""
     progress: MetricsCursor = MetricsCursor()
-    """How far its steps have been published."""
+    """Position in its log up to the last published step."""
     trained: JobRef | None = None
     """The job of a training that has succeeded, whose result is read before its pods are deleted."""
 
 
 @task(Event)
 def lambda_handler(event: Event) -> dict[str, Any]:
-    """The names of the deleted jobs, the number of released nodes, how far the steps have been published, and how many
-    steps the program has counted.
+    """Tear down the run, or only `job` if the event names one.
 
-    With one job also the run, which remembers the node on which the job failed, and its folder of artifacts.
+    Returns:
+        deleted_jobs: Names of the deleted jobs.
+        nodes_released: Number of released nodes.
+        progress: The cursor after the last published step.
+        trained_steps: Steps that the program has counted; not with `job`.
+        finished, wait_seconds: Whether the tear-down is done, or the seconds until it is tried again; not with `job`.
+        run: The run, which remembers the node of the failure; only with `job`.
+        restarted_at_step, restarted_at_checkpoint: The newest before the restart; only with `job`.
+        folder: The run's folder of artifacts; only with `job`.
     """
     if event.job is not None:
         return _delete(event, event.job)

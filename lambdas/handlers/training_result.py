@@ -1,4 +1,4 @@
-"""What a program that has trained says of itself, in the result of rank 0."""
+"""Result of a training program, as its rank 0 reports it."""
 
 from __future__ import annotations
 

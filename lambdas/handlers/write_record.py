@@ -23,7 +23,7 @@ MAX_WARNINGS = 5
 
 class Event(BaseModel):
     name: str
-    """Name of the execution: a run that was refused has no run id of its own."""
+    """Name of the execution: a refused run does not have a run id."""
     execution_arn: str
     status: RunStatus
     error: dict[str, Any] | None = None

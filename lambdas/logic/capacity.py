@@ -23,11 +23,11 @@ class Capacity:
     shortage: str | None = None
     """AWS's message that it has no more instances of the type; None if it has sent none, or was not asked."""
     ends_at: datetime | None = None
-    """When the first of the type's nodes is terminated, as those of a capacity block are; None if that is not known."""
+    """End of the capacity block of the first nodes to end; None if unknown."""
     termination_refused: bool = False
     """Whether Auto Scaling refused to terminate a bad node, so that the next poll has to request it again."""
     used_again: tuple[str, ...] = ()
-    """Avoided nodes that the run uses again from now on, because the node group has no room for others."""
+    """Avoided nodes that the run uses again from now on, because the node group is too small without them."""
 
     @property
     def ready(self) -> bool:
@@ -77,7 +77,7 @@ def available(
 
 
 REPLACED_WITHIN = timedelta(minutes=45)
-"""Time in which a node that is not ready any more is replaced. EKS's node auto repair does so after 30 minutes (EKS
+"""Time for the replacement of a node that is not ready any more. EKS's node auto repair does so after 30 minutes (EKS
 user guide, "Automatically repair nodes in EKS clusters"), and a node takes a while to start."""
 
 
@@ -87,7 +87,7 @@ def unusable_nodes(claims: Iterable[Claim], nodes: Iterable[Node]) -> set[str]:
     The group needs one node more for each. One that has been replaced does not exist any more.
     """
     avoided = {name for claim in claims for name in claim.avoided_nodes}
-    return {node.name for node in nodes if node.name in avoided or node.leaves}
+    return {node.name for node in nodes if node.name in avoided or node.is_terminating}
 
 
 def replaceable_nodes(
@@ -121,7 +121,7 @@ def removable_nodes(
         unusable: Nodes that a run avoids, or that are lost: the group is larger by these.
         in_use: Nodes that hold pods of runs.
         group: The group that starts them.
-        minimum: Size below which it must not be.
+        minimum: Minimum size of the group.
     """
     claimed = sum(claim.num_nodes for claim in claims)
     usable = [
@@ -153,7 +153,7 @@ def used_again(
 
     Args:
         avoided: Nodes that the run avoids and that exist.
-        unproven: Those whose failures may have had another reason, in the order in which they have failed.
+        unproven: Those whose failures may have had another reason, in the order of their failures.
         spec: The run's spec.
         nodegroup: The node group of its type.
         waiting_since: When the run began to wait for nodes of the type.
@@ -193,8 +193,8 @@ reference, "Error codes"), or the sentence that Auto Scaling quotes of the first
 instance launch failure"; aws/containers-roadmap issue 2204 has both)."""
 
 
-def shortage_of(launches: Iterable[FailedLaunch], *, since: datetime) -> str | None:
-    """The newest message that AWS has no capacity for the run's nodes.
+def newest_shortage(launches: Iterable[FailedLaunch], *, since: datetime) -> str | None:
+    """The newest message that AWS lacks capacity for the run's nodes.
 
     Args:
         launches: The group's failed launches.

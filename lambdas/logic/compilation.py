@@ -18,7 +18,7 @@ def compilation(job: JobRef, lines: Iterable[str]) -> Compilation:
         lines: The end of rank 0's log; the last count of each kind is taken.
 
     Raises:
-        CompilationNotReported: If the log has no counts.
+        CompilationNotReported: If the log lacks the counts.
         GraphCompilationFailed: If a graph failed: training would compile it again, and fail, on the whole gang.
     """
     log = CompilerLog()

@@ -72,7 +72,7 @@ def is_pinned(image: str) -> bool:
 
 
 def _digest(image: str) -> str:
-    """The digest alone where an image has one: the same image may have many names."""
+    """The digest of an image that is named by one, else its name: the same image may have many names."""
     found = _DIGEST.search(image)
     return found[0] if found else image
 

@@ -13,7 +13,7 @@ from trainflow.models.run_table import LastSurvey, Releasing
 from trainflow.models.training_nodes import Claim, Nodegroup
 
 LONGEST_GAP = timedelta(hours=1)
-"""Longest gap between surveys over which nodes count as having been up. Surveys are five minutes apart."""
+"""Longest gap between surveys while nodes count as having been up. Surveys are five minutes apart."""
 
 BY_NODEGROUP = {nodegroup_name(name): name for name in INSTANCE_TYPES}
 """Instance types by the names of their node groups. The cluster may have other node groups as well."""
@@ -34,9 +34,9 @@ class Fleet:
     nodes_up: int
     nodes_without_run: int
     usd: float | None
-    """Cost of the nodes since the last survey, at on-demand prices; None if one of them has no known price."""
+    """Cost of the nodes since the last survey, at on-demand prices; None if the price of one of them is unknown."""
     unpriced: tuple[str, ...]
-    """Instance types of nodes that are up and have no known price in the region."""
+    """Instance types of running nodes without a known price in the Region."""
     idle: tuple[IdleNodes, ...]
     """Nodes to release."""
     memory: LastSurvey
@@ -95,7 +95,7 @@ def survey(
 
 
 def released_before(last: LastSurvey | None, groups: Iterable[Nodegroup]) -> Iterator[tuple[IdleNodes, int]]:
-    """Nodes that the previous survey has released, with their number: it may have crashed before it told anybody.
+    """Nodes that the previous survey has released, with their number: it may have crashed before it sent a message.
 
     Args:
         last: State left by the previous survey; None before the first.
@@ -114,7 +114,7 @@ def usd(instance_type: str, num_nodes: int, time: timedelta, *, region: str) -> 
     return None if price is None else num_nodes * price * (time / timedelta(hours=1))
 
 
-def no_price(instance_type: str, *, region: str) -> str:
+def unknown_price_text(instance_type: str, *, region: str) -> str:
     """The sentence that replaces a cost where no price is known."""
     return f"No on-demand price of {instance_type} in {region} is known; trainflow/models/prices.json has none."
 

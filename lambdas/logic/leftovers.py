@@ -1,4 +1,4 @@
-"""Judging what runs hold without running: deleted, kept, or left alone because too little is known."""
+"""Judges objects of runs that are not running: they are deleted, kept, or ignored because too little is known."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from trainflow.models.run_record import RunStatus
 from trainflow.models.run_table import RunRow
 
 GRACE = timedelta(minutes=20)
-"""Time after the end of a run in which its clean-up may be under way: three tries of three minutes with Lambda's pauses
-of one and two minutes between them (AWS Lambda developer guide, "Asynchronous invocation"), and EventBridge's delay."""
+"""Time after the end of a run while its clean-up may be active: three attempts of three minutes with Lambda's pauses of
+one and two minutes between them (AWS Lambda developer guide, "Asynchronous invocation"), and EventBridge's delay."""
 
 IN_FLIGHT = timedelta(seconds=max(function.timeout_seconds for function in TASKS)) + timedelta(minutes=1)
-"""Time after a stop in which a function may act that worked when its execution was stopped: Step Functions does not end
-it, Lambda's time limit does. The minute is for a cold start, which that limit leaves out, and clocks that differ."""
+"""Time after a stop while a function of the stopped execution may still act: Step Functions does not end it, Lambda's
+time limit does. The minute is for a cold start, which that limit leaves out, and for differences of clocks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """What is known of the run that holds something."""
+    """Facts about the run that holds an object."""
 
     row: RunRow | None
     """The run's row; None if the run table does not have one."""
@@ -35,7 +35,7 @@ class Owner:
 
 # Decision 45: Step Functions decides which runs have ended; an unknown run is not touched.
 def leftovers(held: Iterable[Held], owners: Mapping[str, Owner], *, now: datetime, region: str) -> list[RunLeftovers]:
-    """What each run holds without running, in the order of the runs' ids.
+    """Objects of each run that is not running, in the order of the runs' ids.
 
     Args:
         held: Everything that runs hold.
@@ -46,16 +46,16 @@ def leftovers(held: Iterable[Held], owners: Mapping[str, Owner], *, now: datetim
     by_run: dict[str, list[Held]] = {}
     for each in held:
         by_run.setdefault(each.run_id, []).append(each)
-    judged = ((run_id, state_of(owners[run_id], now=now)) for run_id in sorted(by_run))
+    judged = ((run_id, leftover_state(owners[run_id], now=now)) for run_id in sorted(by_run))
     return [
-        _of_run(run_id, state, by_run[run_id], owners[run_id], region=region)
+        _run_leftovers(run_id, state, by_run[run_id], owners[run_id], region=region)
         for run_id, state in judged
         if state is not None
     ]
 
 
-def state_of(owner: Owner, *, now: datetime) -> LeftoverState | None:
-    """What is done about the things of a run; None if it runs.
+def leftover_state(owner: Owner, *, now: datetime) -> LeftoverState | None:
+    """Treatment of a run's objects; None if it is running.
 
     Step Functions decides whether a run goes on, not its row: a redriven run goes on although its row has an end.
     """
@@ -92,7 +92,7 @@ def _ended_at(owner: Owner) -> datetime | None:
 
 
 def _status(owner: Owner) -> RunStatus | None:
-    """How the run ended; FAILED for one that Step Functions has forgotten and whose row has no end."""
+    """Final status of the run; FAILED for one that Step Functions has forgotten and whose row lacks an end."""
     if owner.row is None or not owner.seen:
         return None
     if owner.execution is not None:
@@ -100,7 +100,7 @@ def _status(owner: Owner) -> RunStatus | None:
     return RunStatus.FAILED if owner.row.status is RunStatus.RUNNING else owner.row.status
 
 
-def _of_run(run_id: str, state: LeftoverState, held: list[Held], owner: Owner, *, region: str) -> RunLeftovers:
+def _run_leftovers(run_id: str, state: LeftoverState, held: list[Held], owner: Owner, *, region: str) -> RunLeftovers:
     num_nodes, instance_type = _nodes(held, owner.row)
     price = usd_per_hour(instance_type, region=region) if instance_type else None
     return RunLeftovers(

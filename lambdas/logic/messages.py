@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from lambdas.logic.fleet import IdleNodes, no_price, usd
+from lambdas.logic.fleet import IdleNodes, unknown_price_text, usd
 from trainflow.errors import NodeUnhealthy, TrainflowError
 from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
@@ -21,7 +21,7 @@ TORN_DOWN = "its jobs are deleted and its nodes released; the clean-up that foll
 CLEANED_UP = "its jobs are deleted, and the nodes that no other run needs are released."
 """No numbers: the call that sends the message may not be the one that deleted the jobs."""
 KEPT = "pods and nodes stay, as the spec's teardown.on_failure asks; they continue to cost money."
-"""What a failed run leaves, by its spec."""
+"""Sentence about the resources of a failed run that are kept by its spec."""
 
 LONGEST_TITLE = 60
 """Longest name in a subject, which has room for 99 characters: an uploaded file, or an execution of up to 80 characters
@@ -68,10 +68,10 @@ def message(
         artifacts: Result of publishing its artifacts.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
         instance_type: Type of its nodes.
-        given_up: Types of its spec of which there was no capacity.
+        given_up: Types of its spec without capacity.
         avoided_nodes: Nodes that its jobs did not use any more after they had failed there.
         warnings: Warnings of its record.
-        tear_down: Whether a failed run is torn down; None if it had no jobs, or did not fail.
+        tear_down: Whether a failed run is torn down; None for a run without jobs or without a failure.
     """
     lines = [f"Run: {run_id}", f"Status: {status}"]
     if given_up:
@@ -203,7 +203,7 @@ def _forecast(warning: LimitWarning) -> str:
 
 
 def _logs(run_id: str, folder: str | None) -> list[str]:
-    """Where to read on: the last lines of pods in S3, and the command that shows the logs."""
+    """Places of the logs: the last lines of pods in S3, and the command that shows the logs."""
     return [*([f"Last lines: {folder}logs/"] if folder else []), f"Logs: trainflow logs {run_id}"]
 
 
@@ -246,7 +246,7 @@ def refused_upload(message: str) -> str:
     return f"{message}\nThis file is deleted when a spec of the same name is accepted.\n"
 
 
-def not_its_turn(title: str, scheduled_at: str, *, waits: bool, arn: str) -> tuple[str, str]:
+def overlap_message(title: str, scheduled_at: str, *, waits: bool, arn: str) -> tuple[str, str]:
     """Subject and message about a scheduled run that was not started, because the schedule's previous run is going.
 
     Args:
@@ -322,7 +322,7 @@ def idle_nodes_released(idle: IdleNodes, num_nodes: int, *, region: str, now: da
     lines = [
         f"Nodes: {num_nodes} x {idle.instance_type}",
         f"What happened: no run claimed them for {minutes:.0f} minutes, so they were released.",
-        no_price(idle.instance_type, region=region)
+        unknown_price_text(idle.instance_type, region=region)
         if cost is None
         else f"They cost about {cost:.2f} USD in that time, at the on-demand price.",
     ]

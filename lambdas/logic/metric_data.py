@@ -38,8 +38,8 @@ class Sendable:
     moved: int = 0
     """Points whose time lay too far ahead: a program wrote local time without its zone. They count as of now."""
     dropped: int = 0
-    """Points that are too old for CloudWatch, or no number that it takes; the record has them. Losses that are not
-    finite are not counted: the run is told of them anyway."""
+    """Points that are too old for CloudWatch, or that it does not accept as numbers; the record has them. Losses that
+    are not finite are not counted: they are reported separately."""
 
 
 def sendable(data: Iterable[Datum], *, now: datetime) -> Sendable:

@@ -1,4 +1,4 @@
-"""What becomes of a scheduled run while the schedule's previous one is going."""
+"""Decides about a scheduled run while the schedule's previous one is active."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LOST_AFTER = timedelta(minutes=30)
 """A request that waits says so every minute. One that has not for so long has been lost, and blocks no other."""
 
 STARTS_WITHIN = timedelta(minutes=5)
-"""Time in which a function that has noted a run in the table starts its execution, with the retries of the queue."""
+"""Time for a function that has noted a run in the table to start its execution, with the retries of the queue."""
 
 
 class Turn(StrEnum):
-    """What to do with a request."""
+    """Decisions about a request."""
 
     START = "start"
     WAIT = "wait"
@@ -29,14 +29,14 @@ def is_going(row: ScheduleRow, status: RunStatus | None, *, now: datetime) -> bo
 
     Args:
         row: What is known of the schedule.
-        status: Status of the run's execution; None if there is none.
+        status: Status of the run's execution; None without an execution.
         now: Current time.
     """
     return status is RunStatus.RUNNING or (status is None and now - row.seen_at < STARTS_WITHIN)
 
 
-def turn_of(request: Scheduled, row: ScheduleRow | None, *, is_going: bool, now: datetime) -> Turn:
-    """What to do with a request now.
+def decide_turn(request: Scheduled, row: ScheduleRow | None, *, is_going: bool, now: datetime) -> Turn:
+    """Decide about a request.
 
     Args:
         request: The request.

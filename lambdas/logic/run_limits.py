@@ -12,15 +12,15 @@ from trainflow.models.run import LimitWarning, MetricsCursor, Run, Spending
 from trainflow.models.total_steps import total_steps
 
 WARNED_AT = 0.8
-"""Part of a limit after which the owner is told."""
+"""The owner is notified after this part of a limit."""
 
 MARGIN = timedelta(minutes=15)
-"""Time after the run's own end at which the cluster ends its job, should the workflow be unable to."""
+"""The cluster ends the run's job so long after the run's own end, if the workflow cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """When a limit, or a part of it, is reached."""
+    """Time when a limit, or a part of it, is reached."""
 
     limit: str | None
     """Field of the spec; None for the end of the nodes themselves."""
@@ -33,7 +33,7 @@ class Bound:
 
 
 SAVED_WITHIN = timedelta(minutes=10)
-"""Time before the end of a run's nodes at which it is stopped: a pod's grace period, and room for slow file systems."""
+"""A run is stopped so long before the end of its nodes: a pod's grace period, and room for slow file systems."""
 
 
 # Decision 43: a limit ends a run with a checkpoint, and warns at 80 %.
@@ -48,8 +48,8 @@ def held(
 ) -> Spending:
     """The spending of a run that holds these ready nodes of its type from now on.
 
-    On-demand prices count, also for other nodes. A type without a known price counts nothing: such a run has no
-    `limits.max_usd`.
+    On-demand prices count, also for other nodes. A type without a known price counts as 0: specs with `limits.max_usd`
+    are refused for it.
     """
     compute = run.spec.compute
     price = usd_per_hour(compute.instance_type, region=region) or 0.0
@@ -97,7 +97,7 @@ def first_bound(run: Run, spending: Spending) -> Bound | None:
 
 
 def _bounds(run: Run, spending: Spending, *, part: float = 1.0) -> list[Bound]:
-    """When each limit of the run is reached, or a part of it, such as 0.8."""
+    """Times when the limits of the run, or a part of each such as 0.8, are reached."""
     limits, started = run.spec.limits, run.started_at
     bounds = []
     if limits.max_total_hours is not None:
@@ -114,7 +114,7 @@ def _bounds(run: Run, spending: Spending, *, part: float = 1.0) -> list[Bound]:
 
 
 def warning(run: Run, spending: Spending, progress: MetricsCursor, *, now: datetime) -> LimitWarning | None:
-    """What the owner is told of a run that has used 80 % of the limit that it will reach first; None before that."""
+    """Warning about a run that has used 80 % of the limit that it will reach first; None before that."""
     end = first_bound(run, spending)
     if end is None:
         return None
@@ -141,7 +141,7 @@ def seconds_left(run: Run, spending: Spending, *, now: datetime) -> int | None:
 
 
 def longest_job(run: Run, spending: Spending | None = None, *, submitted_at: datetime | None = None) -> timedelta:
-    """Time after which the cluster ends a job of the run: that of one job, or what is left of the run and a margin.
+    """Time limit of a job in the cluster: that of one job, or the rest of the run's time and a margin.
 
     Args:
         run: The run.
@@ -156,7 +156,7 @@ def longest_job(run: Run, spending: Spending | None = None, *, submitted_at: dat
 
 
 def _spent_at(spending: Spending, usd: float) -> datetime | None:
-    """When a run has spent so much; None if it never does with the nodes that it holds."""
+    """Time when a run has spent so much; None if it never does with its present nodes."""
     if spending.since is None:
         return None
     if spending.usd >= usd:
@@ -167,7 +167,7 @@ def _spent_at(spending: Spending, usd: float) -> datetime | None:
 
 
 def _trained_at(progress: MetricsCursor, steps: int | None, *, now: datetime) -> datetime | None:
-    """When a training ends at the rate of its steps so far, restarts included."""
+    """Estimated end of a training at the rate of its steps so far, restarts included."""
     first, last, began = progress.first_step, progress.last_step, progress.first_step_at
     if steps is None or first is None or last is None or began is None or last <= first or now <= began:
         return None

@@ -14,7 +14,7 @@ from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.models.code import unpacked_reason
 from trainflow.models.leftovers import Execution as KnownExecution
 from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import spec_of
+from trainflow.models.run_spec import spec_from_document
 from trainflow.models.spec_document import canonical, decode
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -43,7 +43,7 @@ class Upload(BaseModel):
     key: str
     version_id: str | None
     uploaded_at: datetime | None = None
-    """Time of the event, in whole seconds; None of an event that has none."""
+    """Time of the event, in whole seconds; None if the event lacks it."""
 
     @property
     def title(self) -> str:
@@ -63,7 +63,7 @@ class Scheduled(BaseModel):
     scheduled_at: str
     spec: JsonValue
     overlap: Overlap = "allow"
-    """What happens while the schedule's previous run is going."""
+    """Behaviour while the schedule's previous run is active."""
 
     @property
     def title(self) -> str:
@@ -117,11 +117,11 @@ def parse_request(body: str) -> Request:
     )
 
 
-def identity_of(request: Request) -> str:
-    """What a request has in common with its repetitions, and with no other request; of bounded length.
+def request_identity(request: Request) -> str:
+    """Identity of a request, which it shares only with its repetitions; of bounded length.
 
     A version of an object is one request, also if S3 or EventBridge sends its event twice. In a bucket without versions
-    the time of the event tells it from others.
+    the time of the event identifies it.
     """
     match request:
         case Upload():
@@ -131,7 +131,7 @@ def identity_of(request: Request) -> str:
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()
 
 
-def refusal_of(identity: str) -> str:
+def refusal_notice(identity: str) -> str:
     """Name of the message that a request was refused, in the run table."""
     return f"refused {identity}"
 
@@ -178,7 +178,7 @@ def execution_of_schedule(request: Scheduled) -> Execution:
 
 
 def _execution(document: Any, *, identity: Any) -> Execution:
-    spec, text = spec_of(document), canonical(document)
+    spec, text = spec_from_document(document), canonical(document)
     if reason := unpacked_reason(spec.workload.code):
         raise InvalidRunSpec(reason)
     digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]

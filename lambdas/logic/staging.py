@@ -15,7 +15,7 @@ from trainflow.protocol.staging_line import WAITING, StagingReport, parse_stagin
 
 
 def linked_folder(dataset: Dataset, linked_url: str) -> str | None:
-    """Folder in the pods in which a data set appears without being copied; None if it has to be copied.
+    """Folder of a linked data set in the pods; None if the data set has to be copied.
 
     Args:
         dataset: Data set of the spec.
@@ -40,7 +40,7 @@ def is_waiting(lines: Iterable[str]) -> bool:
 
 
 class Silence(Enum):
-    """Why a program has not reported how far it is."""
+    """Reasons why a program has not reported its progress."""
 
     NOT_RUNNING = auto()
     WAITS = auto()
@@ -98,8 +98,8 @@ def require_import_progress(seen: Import, progress: StagingProgress, *, limits: 
 def require_progress(job: JobRef, progress: StagingProgress, *, limits: Limits, now: datetime) -> None:
     """Require that staging makes progress.
 
-    A program that waits for another run, which stages the same data set, has no progress of its own: the other run is
-    checked, and this job ends at its deadline.
+    A program that waits for another run, which stages the same data set, is not checked: the other run is checked, and
+    this job ends at its deadline.
 
     Raises:
         StagingStalled: If no bytes and no files have arrived for `limits.stall_minutes`.

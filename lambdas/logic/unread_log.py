@@ -37,7 +37,7 @@ class UnreadLines:
     """Iterator over the lines behind a position. It knows the position behind the line that it returned last.
 
     Args:
-        lines: The log of `pod` from the position's second on; all of it if there is no position.
+        lines: The log of `pod` from the position's second on; all of it without a position.
         position: End of the part that has been read before; None for a new log.
         pod: Name of the pod.
 

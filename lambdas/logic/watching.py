@@ -53,7 +53,7 @@ def failure(
     Args:
         job: The job that failed.
         status: Its status, with the reason.
-        pods: Some of its failed pods, the first to fail first; empty if there is none (any more).
+        pods: Some of its failed pods, the first to fail first; may be empty.
         last_step: Newest step that rank 0 logged; None if it never logged one.
         may_resume: Whether a program that logged no step may have taken some: it reports none and has checkpoints.
     """
@@ -140,8 +140,8 @@ def phase_since(before: JobPhase, now: JobPhase) -> JobPhase:
 
 
 HOPELESS_AFTER = timedelta(minutes=5)
-"""How long a gang may be pending for a reason that does not pass by itself. In that time an image is pulled five times,
-a Secret that was created late is found, and pods of the attempt before no longer count against a quota."""
+"""Time that a gang may be pending for a permanent reason. It is enough for five attempts to pull an image, for a Secret
+that was created late, and for the end of pods of the previous attempt that count against a quota."""
 
 _NO_NODE_FITS = re.compile(r"nodes are available: .{0,2000}(?:untolerated taint|node affinity/selector)", re.DOTALL)
 _NODES_CHANGE = re.compile(
@@ -161,7 +161,7 @@ def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool
 
 
 def pending_for(status: JobStatus, *, now: datetime) -> timedelta:
-    """How long ago a job that is pending was submitted."""
+    """Time since the submission of a pending job."""
     return timedelta(0) if status.submitted_at is None else now - status.submitted_at
 
 
@@ -203,7 +203,7 @@ def _minutes(time: timedelta) -> str:
 
 
 HANG_GRACE = timedelta(minutes=2)
-"""Least time in which a job may go on after a library said in its log that it gave up waiting for other processes."""
+"""Minimum time for a job to continue after a library logged that it gave up waiting for other processes."""
 
 
 def require_no_hang(
@@ -212,8 +212,8 @@ def require_no_hang(
     """Require that a training job goes on after a line about a collective operation that does not end.
 
     It has two minutes, two polls or the longest pause between steps so far, whichever is longest. A step, or a line of
-    another kind, ends the suspicion: `step_metrics.Batch.watch_hang`. Elastic jobs are left alone, because torchrun
-    starts their processes again; jobs that have ended are judged by how they ended.
+    another kind, ends the suspicion: `step_metrics.Batch.watch_hang`. Elastic jobs are not watched, because torchrun
+    restarts their processes; jobs that have ended are judged by how they ended.
 
     Args:
         job: The job.
@@ -250,7 +250,7 @@ def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *,
     wait in a collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
 
     Raises:
-        JobStalled: If there was no step, or no sign of life, for `limits.stall_minutes`.
+        JobStalled: If no step, or no sign of life, was seen for `limits.stall_minutes`.
     """
     if job.stage is not Stage.TRAINING or status.started_at is None:
         return
@@ -290,7 +290,7 @@ def require_compiler_output(job: JobRef, printed_at: datetime | None, *, limits:
         now: Current time.
 
     Raises:
-        JobStalled: If there was no line for three hours, and none for `limits.stall_minutes`.
+        JobStalled: If the log did not grow for three hours and for `limits.stall_minutes`.
     """
     silence = _compiler_silence(limits)
     if printed_at is None or now - printed_at > silence:

@@ -1,7 +1,7 @@
 """Reports, as Auto Scaling does, instance types that the twin's EC2 cannot start.
 
-moto 5.2.5 answers `autoscaling:DescribeScalingActivities` with an empty list, and its node groups have no Auto Scaling
-group behind the name.
+moto 5.2.5 answers `autoscaling:DescribeScalingActivities` with an empty list, and the Auto Scaling groups of its node
+groups are only names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def serve(without: Collection[str]) -> None:
 
 
 def _failed_launches(group: str, without: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The last launch of an Auto Scaling group, which failed just now, if its type has no capacity."""
+    """The last launch of an Auto Scaling group: a failure of now, if its type lacks capacity."""
     from moto.eks.models import eks_backends
 
     now = datetime.now(UTC)

@@ -34,4 +34,4 @@ USAGE = {
     "MetricDimensions": {"Service": "EC2", "Type": "Resource", "Resource": "vCPU"},
     "MetricStatisticRecommendation": "Maximum",
 }
-"""Metric with the use of a quota in Service Quotas; in the twin it has no values."""
+"""Metric with the use of a quota in Service Quotas; the twin does not publish values of it."""

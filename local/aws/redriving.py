@@ -1,9 +1,9 @@
 """RedriveExecution as Step Functions answers it.
 
-An execution of a standard workflow that failed, timed out or was stopped in the last 14 days enters the state again in
-which it ended, with the same input, variables, definition and ARN, and with its retries counted anew. Its history goes
-on (Step Functions developer guide, 'Restarting state machine executions with redrive'). moto 5.2.5 does not know the
-call. Parallel and Map states begin anew here; the service keeps their branches that succeeded.
+An execution of a standard workflow that failed, timed out or was stopped in the last 14 days enters its last state
+again, with the same input, variables, definition and ARN, and with its retries counted anew. Its history goes on (Step
+Functions developer guide, 'Restarting state machine executions with redrive'). moto 5.2.5 does not know the call.
+Parallel and Map states begin anew here; the service keeps their branches that succeeded.
 
 All patches replace private functions: check them again when moto's version is raised.
 """

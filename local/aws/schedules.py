@@ -119,7 +119,7 @@ def refuse_invalid_expressions() -> None:
                 raise ValidationException(f"Invalid Schedule Expression {expression}.") from None
             zone = settings["schedule_expression_timezone"]
             try:
-                schedule_expressions.zone_of(zone or "UTC")
+                schedule_expressions.parse_time_zone(zone or "UTC")
             except InvalidScheduleExpression:  # no recording shows AWS's words
                 raise ValidationException(f"Invalid Schedule Expression Timezone {zone}.") from None
             return present(backend, **settings)

@@ -83,7 +83,7 @@ def _environment(worker: Any) -> Any:
 
 
 def _stays_stopped() -> None:
-    """Ignore what becomes of the task of an execution that was stopped or has timed out: it has no other end, and no
+    """Ignore the result of the task of an execution that was stopped or has timed out: it ends only once, without an
     event of the task."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.eval.environment import Environment

@@ -29,7 +29,8 @@ those of the other pods of its node.
 Agents that ask it share the node's network: CloudWatch agent and Fluent Bit (github.com/aws-observability/helm-charts,
 chart 6.4.0), VPC CNI and EFA plugin (github.com/aws/eks-charts). The FSx driver does not, and takes the instance from
 the Kubernetes API instead (github.com/kubernetes-sigs/aws-fsx-csi-driver, `pkg/cloud/metadata.go`, pull request 397).
-Neuron monitor does not either: it cannot label its metrics with the instance."""
+Neuron monitor does not either: it cannot label its metrics with the instance.
+"""
 
 
 class NodeTemplate(Construct):

@@ -1,4 +1,4 @@
-"""Calls about node groups that CloudFormation has no property for."""
+"""Calls about node groups for settings that CloudFormation does not offer as properties."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class TrainflowChecks:
 
     @property
     def version(self) -> str | None:
-        """The plugin has no version: the rules are part of the repository."""
+        """None: the rules are part of the repository and have the same version."""
         return None
 
     @property

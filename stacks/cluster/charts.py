@@ -1,6 +1,6 @@
 """The Helm charts of `trainflow.configuration.cluster_software`, installed in the cluster.
 
-The training operator has no chart and is in `training_operator.py`.
+The training operator is not published as a chart; it is in `training_operator.py`.
 """
 
 from __future__ import annotations

@@ -167,8 +167,8 @@ class ClusterStack(cdk.Stack):
     def _make_node_role(self) -> iam.Role:
         """Role of all nodes: they register, pull images and get credentials for their pods.
 
-        A holder of its credentials gets those of every role whose pods run on the node. So pods do not reach the
-        instance metadata (`METADATA_HOPS`) and have no access to their node (`namespace_manifest`).
+        A holder of its credentials gets those of every role whose pods run on the node. So pods cannot reach the
+        instance metadata (`METADATA_HOPS`) or access their node (`namespace_manifest`).
         """
         role = iam.Role(
             self,

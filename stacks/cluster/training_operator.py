@@ -1,8 +1,8 @@
 """The Kubeflow training operator (v1), which runs PyTorchJobs.
 
-It has no Helm chart: the project publishes a kustomization, and its chart is for Trainer v2, which knows PyTorchJobs no
-more. The kustomization brings definitions of six kinds, 600 KB each, more than a CloudFormation template may hold; of
-them one is needed. So the objects are written here for that one kind: a flag makes the operator serve no other, and
+It lacks a Helm chart: the project publishes a kustomization, and its chart is for Trainer v2, which knows PyTorchJobs
+no more. The kustomization brings definitions of six kinds, 600 KB each, more than a CloudFormation template may hold;
+of them one is needed. So the objects are written here for that one kind: a flag makes the operator serve no other, and
 its own webhook checks every PyTorchJob, so the definition leaves the schema open.
 
 Names and ports are those that the operator's flags and certificate rotation expect (github.com/kubeflow/trainer, branch

@@ -77,7 +77,7 @@ def quota_manifest(configuration: Configuration) -> dict[str, Any]:
 
 
 def service_account_manifest(configuration: Configuration) -> dict[str, Any]:
-    """The pods' identity. It has no permission in the cluster, and its pods get no token for it."""
+    """The pods' identity. It lacks permissions in the cluster, and its pods get no token for it."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",

@@ -1,8 +1,8 @@
 """Stores and builds the images: ECR, and a CodeBuild project for each kind of image.
 
-The machine that deploys needs no Docker: it uploads the packages that run in pods
-(`context`), and CodeBuild makes the image. A build names
-its image by digest in the exported variable IMAGE, which is what `workload.image` of a run spec wants.
+The machine that deploys needs no Docker: it uploads the packages that run in pods (`context`), and CodeBuild makes the
+image. A build names its image by digest in the exported variable IMAGE, which is what `workload.image` of a run spec
+wants.
 
 An image's tag is made of its content, `<kind>-<16 hex digits>`, and tags cannot be moved: what was built once is never
 built again, and the functions can be given the name of the image `tools` before it has been built (decision 26).
@@ -60,7 +60,7 @@ FIND_DIGEST = (
     'aws ecr describe-images --repository-name "${REPOSITORY#*/}" --image-ids "imageTag=$TAG"'
     ' --query "imageDetails[0].imageDigest" --output text'
 )
-"""Prints nothing but an error, and fails, where the repository has no such tag."""
+"""Prints the digest; prints only an error, and fails, if the tag is not in the repository."""
 
 LOG_IN = "aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}"
 

@@ -47,7 +47,7 @@ def dashboard_name(configuration: Configuration) -> str:
 def link(configuration: Configuration, anchor: str) -> str:
     """The URL of the runbook for an alarm, which a mail can link.
 
-    A section of a dashboard has no address of its own; the section is headed as the alarm is named.
+    A section of a dashboard cannot be linked; its heading is the name of the alarm.
     """
     if configuration.alarms.runbooks_url is not None:
         return f"{configuration.alarms.runbooks_url}#{anchor}"

@@ -92,7 +92,7 @@ def pins(repository: Path) -> list[str]:
     """The requirements of the functions, all of them, in the versions of requirements.txt and with its hashes.
 
     Below each version stands what asked for it; from requirements/lambdas.in these notes lead to all that the functions
-    need and to nothing else. So pip has nothing to resolve.
+    need and to nothing else. So pip does not resolve versions.
     """
     asked_by: dict[str, set[str]] = {}
     lines: dict[str, str] = {}

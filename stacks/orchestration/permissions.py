@@ -122,7 +122,7 @@ def service(scope: Construct, name: str) -> iam.ServicePrincipal:
 
 
 class SharedPolicies(Construct):
-    """Policies for what has no resource to name, each for those that need it and no others."""
+    """Policies for actions that cannot name a resource, each for the functions that need it."""
 
     def __init__(self, scope: Construct, construct_id: str, *, in_network: bool, slurm: Sequence[Grant] = ()) -> None:
         """

@@ -109,7 +109,7 @@ class SlurmStack(cdk.Stack):
         nodes.add_queue()
 
     def _make_login_node(self, settings: LoginNode, storage: StorageStack) -> None:
-        """One node without a queue, with a role of its own, so that users have no shell on the nodes of jobs."""
+        """One node without a queue, with a role of its own, so that users do not need a shell on the nodes of jobs."""
         self._make_nodes(
             LOGIN,
             instance=settings.instance,

@@ -80,8 +80,8 @@ class TriggerGrants:
         ]
 
     def report_lost_request(self) -> Grants:
-        """Reads what StartRun has not answered, writes beside uploads and sends messages. It reads no spec's content:
-        S3 has no permission for an object's metadata only."""
+        """Reads unanswered requests of StartRun, writes beside uploads and sends messages. It does not read the content
+        of specs, but S3 lacks a permission for only an object's metadata."""
         specs, refusals = self._specs_and_refusals()
         return [
             allow(*READING_A_QUEUE, on=self._lost_requests.queue_arn),

@@ -15,7 +15,7 @@ from tests import nightly
 from trainflow.cli.error_reference import error_reference
 from trainflow.cli.instance_reference import instance_reference
 from trainflow.cli.schema_names import SchemaOf
-from trainflow.cli.schemas import schema_of
+from trainflow.cli.schemas import build_schema
 from trainflow.cli.spec_reference import spec_reference
 
 CONFIG = Path("config")
@@ -24,7 +24,7 @@ CONFIG = Path("config")
 @pytest.mark.parametrize("what", [one for one in SchemaOf if one is not SchemaOf.COMMAND_OUTPUT])
 def test_a_json_schema_is_the_models(what: SchemaOf) -> None:
     schema = json.loads((CONFIG / what.file_name).read_text())
-    assert schema == schema_of(what)
+    assert schema == build_schema(what)
     assert schema["$id"] == f"urn:trainflow:{what.value}:1"
     Draft202012Validator.check_schema(schema)
 
@@ -41,7 +41,7 @@ def test_an_editor_finds_the_schema_of_a_file_and_nothing_to_correct(what: Schem
     first = path.read_text().partition("\n")[0]
     named = first.removeprefix("# yaml-language-server: $schema=")
     assert (path.parent / named).resolve() == (CONFIG / what.file_name).resolve()
-    found = Draft202012Validator(schema_of(what)).iter_errors(yaml.safe_load(path.read_text()))
+    found = Draft202012Validator(build_schema(what)).iter_errors(yaml.safe_load(path.read_text()))
     assert [(error.json_path, error.message) for error in found] == []
 
 
@@ -54,10 +54,10 @@ def test_an_editor_finds_the_schema_of_a_file_and_nothing_to_correct(what: Schem
     ],
 )
 def test_an_editor_corrects_an_override(override: dict[str, Any], problem: str | None) -> None:
-    found = [error.message for error in Draft202012Validator(schema_of(SchemaOf.OVERRIDE)).iter_errors(override)]
+    found = [error.message for error in Draft202012Validator(build_schema(SchemaOf.OVERRIDE)).iter_errors(override)]
     leaves = [
         error.message
-        for each in Draft202012Validator(schema_of(SchemaOf.OVERRIDE)).iter_errors(override)
+        for each in Draft202012Validator(build_schema(SchemaOf.OVERRIDE)).iter_errors(override)
         for error in (each, *(each.context or ()))
     ]
     assert bool(found) == (problem is not None)

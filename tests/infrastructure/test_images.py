@@ -102,7 +102,7 @@ def test_a_build_is_given_the_trainer_and_nothing_else() -> None:
 
 
 def _does_without_a_device(module: str) -> bool:
-    imported = {name.split(".")[0] for name, _ in smoke.imports_of(smoke.source_of(module))}
+    imported = {name.split(".")[0] for name, _ in smoke.imported_modules(smoke.module_file(module))}
     return not imported & smoke.OF_DEVICES
 
 

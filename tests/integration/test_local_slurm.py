@@ -24,7 +24,7 @@ import psutil
 import pytest
 import urllib3
 
-from lambdas.backends.slurm.forms import partition_of, submission_form
+from lambdas.backends.slurm.forms import parse_partition, submission_form
 from local.slurm import packages
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
@@ -39,7 +39,7 @@ from tests.integration.strangers import (
 )
 from tests.integration.test_interruption import alive
 from tests.waiting import wait_until
-from trainflow.models.slurm import JobComment, Submission, default_of
+from trainflow.models.slurm import JobComment, Submission, default_partition
 
 pytestmark = pytest.mark.slurm
 
@@ -227,9 +227,9 @@ def test_the_short_partition_runs_nothing_that_may_take_longer(cluster: SlurmClu
 
 
 def test_slurm_says_which_partition_is_its_default(cluster: SlurmCluster) -> None:
-    partitions = [partition_of(found) for found in ask(cluster, "GET", "/partitions").json()["partitions"]]
+    partitions = [parse_partition(found) for found in ask(cluster, "GET", "/partitions").json()["partitions"]]
     assert {partition.name for partition in partitions} == {"trn1", "short"}
-    default = default_of(partitions)
+    default = default_partition(partitions)
     assert default is not None
     assert (default.name, default.num_nodes) == ("trn1", 3)
 

@@ -564,7 +564,7 @@ def test_an_upload_in_parts_has_a_checksum_of_its_parts_that_the_stager_understa
         given = {**where, "UploadId": upload, "PartNumber": number, "Body": content[start : start + size]}
         parts.append({"PartNumber": number, "ETag": s3.upload_part(**given, ChecksumAlgorithm="CRC32")["ETag"]})
     etag = s3.complete_multipart_upload(**where, UploadId=upload, MultipartUpload={"Parts": parts})["ETag"]
-    stored = stored_checksum.of_object(s3, bucket="parts", key="k", size=len(content), etag=etag)
+    stored = stored_checksum.find(s3, bucket="parts", key="k", size=len(content), etag=etag)
     assert stored is not None
     assert (stored.algorithm, stored.part_bytes) == ("CRC32", size)
     verification = stored_checksum.Verification(stored)

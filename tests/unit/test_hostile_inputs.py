@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from lambdas.backends.slurm import rest, ssm
-from lambdas.backends.slurm.forms import comment_form, comment_of
+from lambdas.backends.slurm.forms import comment_form, parse_comment
 from lambdas.gateways.kubernetes_objects import log_lines
-from lambdas.logic.preflight.probe import of_probe, probed
+from lambdas.logic.preflight.probe import probe_findings, probed
 from lambdas.logic.run_requests import Upload, execution_of_upload, parse_request
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.runs import run_of
@@ -115,7 +115,7 @@ def judged(message: str) -> object:
 
 def preflighted(result: dict[str, Any]) -> object:
     seen = probed(result if isinstance(result, dict) else {})
-    return list(of_probe(RUN, seen, DatasetFacts(num_bytes=10**9, etag="e"))), seen
+    return list(probe_findings(RUN, seen, DatasetFacts(num_bytes=10**9, etag="e"))), seen
 
 
 def compiled(text: str) -> object:
@@ -175,7 +175,7 @@ PARSERS: Mapping[str, Parser] = {
         announcement.announced_pod, st.none() | damaged_bytes("bert-0-training-1-worker-0")
     ),
     "Slurm job's record": Parser(slurm_job.parse_record, damaged_bytes(slurm_job.record_to_bytes(RECORD).decode())),
-    "Slurm job's comment": Parser(comment_of, st.none() | damaged_texts(comment_form(COMMENT))),
+    "Slurm job's comment": Parser(parse_comment, st.none() | damaged_texts(comment_form(COMMENT))),
     "values of a Slurm job's record": Parser(
         slurm_job.parse_record, as_json(damaged_documents(json.loads(slurm_job.record_to_bytes(RECORD))))
     ),

@@ -1,7 +1,7 @@
 """The content of a checkpoint, and how a training resumes from it as if it had never stopped.
 
-No state of random generators is saved: initial weights, the order of samples and dropout are functions of the seed,
-the step and the position in the stream, all of which are in the checkpoint. So is the learning rate.
+No state of random generators is saved: initial weights, the order of samples and dropout are functions of the seed, the
+step and the position in the stream, and the checkpoint has all of these. So is the learning rate.
 """
 
 from __future__ import annotations

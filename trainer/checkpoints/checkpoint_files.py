@@ -30,7 +30,7 @@ class Record:
     step: int
     """Steps that had been taken."""
     samples_seen: int
-    """Position in the stream of samples from which a training resumes."""
+    """Position in the stream of samples where a training resumes."""
     first_loss: float
     """Loss of the training's first step, in nats."""
     last_loss: float
@@ -38,8 +38,8 @@ class Record:
     model: dict[str, int]
     """Shape of the model."""
     settings: dict[str, Any]
-    """Further settings that a training has to share to resume (`trainer.checkpoints.fingerprint`); empty for weights
-    alone."""
+    """Further settings that a training has to share to resume (`trainer.checkpoints.fingerprint`); empty if the file
+    has only weights."""
     bytes: int
     sha256: str
 
@@ -53,8 +53,8 @@ class Record:
         """Read a record.
 
         Raises:
-            FileNotFoundError: If there is no record.
-            CheckpointInvalid: If it is damaged: any byte is another one than was written.
+            FileNotFoundError: If the file does not exist.
+            CheckpointInvalid: If any byte differs from those that were written.
         """
         try:
             written = path.read_bytes()

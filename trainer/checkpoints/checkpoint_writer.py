@@ -27,7 +27,7 @@ class CheckpointWriter:
         self._pending: Future[CheckpointFile | None] | None = None
         self.newest: CheckpointFile | None = None
         self.stops: list[float] = []
-        """Seconds for which each checkpoint stopped the training."""
+        """Seconds that each checkpoint stopped the training."""
 
     def prepare(self, state: Any) -> None:
         """Allocate memory for copies of such a state, while the training continues."""

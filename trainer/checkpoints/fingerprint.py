@@ -17,7 +17,7 @@ PURE_BFLOAT16 = "pure_bfloat16"
 """The precision whose weights are not float32."""
 
 NOT_OPTIONS = {"dataset": "the data set", "data_order": "the version of the data's order"}
-"""Settings that have no option, with their names in messages."""
+"""Settings without an option, with their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Difference:
-    """One value in which two fingerprints differ."""
+    """One value that differs between two fingerprints."""
 
     name: str
     written: Any
@@ -53,7 +53,7 @@ def differences(
 ) -> list[Difference]:
     """Compare a checkpoint's training with this one.
 
-    A setting that only one of them has is no difference: another version of the program did not have it.
+    A setting that only one of them has does not count: another version of the program did not have it.
     """
     found = [
         Difference(name, written_model.get(name), value, can_be_allowed=False)
@@ -70,7 +70,7 @@ def allowed_names(text: str, asked: Fingerprint) -> frozenset[str]:
     """The settings that `--allow_changes` names.
 
     Raises:
-        ConfigInvalid: If one of them is no setting, or one that the checkpoint's tensors depend on.
+        ConfigInvalid: If one of them is not a setting, or the checkpoint's tensors depend on it.
     """
     names = frozenset(name.strip() for name in text.split(",") if name.strip())
     for name in sorted(names):

@@ -69,7 +69,7 @@ class HostCopy:
 
 
 def _tensors(state: Any) -> dict[int, torch.Tensor]:
-    """The tensors of a state by their identity, in the order in which they occur."""
+    """The tensors of a state by their identity, in the order of their occurrence."""
     if isinstance(state, torch.Tensor):
         return {id(state): state.detach()}
     found: dict[int, torch.Tensor] = {}
@@ -91,7 +91,7 @@ def _with(state: Any, copies: dict[int, torch.Tensor]) -> Any:
 
 
 def _alone(place: torch.Tensor) -> torch.Tensor:
-    """The same memory as a separate tensor, since torch writes the whole tensor to a file of which a view is a part."""
+    """A separate tensor on the same memory, since torch writes the whole underlying tensor of a view to a file."""
     if place.numel() == 0:
         return torch.empty_like(place)
     as_bytes = place.reshape(-1).view(torch.uint8).numpy()

@@ -129,7 +129,7 @@ def _unfinished(path: Path, inside: Sequence[Path]) -> Iterator[str]:
 
 
 def _unfinished_set(here: set[str]) -> Iterator[str]:
-    """Names with two such numbers belong to a grid of ranks, of which each writes only some."""
+    """Describe incomplete grids of ranks: names with two such numbers, where each rank writes only some files."""
     numbers: dict[tuple[str, int, str], set[int]] = defaultdict(set)
     for name in here:
         found = ONE_OF_MANY.fullmatch(name)

@@ -46,12 +46,12 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """Rules by which completeness is judged."""
+    """Rules for judging whether a checkpoint is complete."""
 
     marker: str | None = None
     """Name of a file that only a complete folder has; None to check the formats."""
     settled_seconds: float = 0.0
-    """Time without a change after which an unknown format is complete."""
+    """Seconds without a change before a checkpoint of an unknown format counts as complete."""
     now: float = float("inf")
     """Present time of the file system's clock, in seconds since 1970; the default is for a program that has ended."""
 
@@ -106,12 +106,12 @@ def newest_complete(found: Sequence[Found], rules: Rules) -> tuple[Found | None,
 
 
 def is_complete(path: Path, *, marker: str | None, settled_seconds: float, now: float) -> bool:
-    """Whether a checkpoint, looked at without others of its program, has been written to its end.
+    """Whether a checkpoint is complete, judged without others of its program.
 
     Args:
         path: A file or a folder.
         marker: Name of a file that only a complete folder has; None to check the formats.
-        settled_seconds: Time without a change after which an unknown format is complete.
+        settled_seconds: Seconds without a change before an unknown format counts as complete.
         now: Present time of the file system's clock, in seconds since 1970.
     """
     return judged(path, Rules(marker=marker, settled_seconds=settled_seconds, now=now)).state is State.COMPLETE

@@ -72,7 +72,7 @@ class InertUnpickler(pickle.Unpickler):
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file, encoding="latin1")
         self.named: list[Any] = []
-        """What the pickle says about objects that lie outside of it."""
+        """Persistent ids of the pickle: descriptions of objects outside of it."""
 
     def find_class(self, module: str, name: str) -> Any:
         """An inert class in the place of the named class or function."""
@@ -85,7 +85,7 @@ class InertUnpickler(pickle.Unpickler):
 
 
 def begins(first: bytes) -> bool:
-    """Whether the bytes are those with which a pickle begins."""
+    """Whether a pickle can begin with these bytes."""
     return first[:1] == BEGINS and first[1:2] <= bytes([pickle.HIGHEST_PROTOCOL])
 
 
@@ -108,7 +108,7 @@ def _has_stop(view: mmap.mmap) -> bool:
     """Whether the next pickle is short enough to be read.
 
     Raises:
-        ValueError: If it has no end.
+        ValueError: If its end is missing.
     """
     # mmap reads like a file, but the stub of genops asks for a subclass of IO.
     return all(count < MAX_OPERATIONS for count, _ in enumerate(pickletools.genops(view)))  # type: ignore[arg-type]

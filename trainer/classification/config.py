@@ -17,7 +17,7 @@ class ClassificationConfig(TrainingConfig):
     data_dir: Path | None = None
     """Folder with MNIST's four files, .gz or not; else TRAINFLOW_DATA_DIR; if neither is given, digits are drawn."""
     num_drawn: int = 8000
-    """Digits to draw where there are no files; a tenth of that number is drawn in addition for the test."""
+    """Number of digits to draw without files; a tenth of that number is drawn in addition for the test."""
     epochs: int = 4
     """Passes through the data set. The tutorial's number."""
     micro_batch_size: int = field(default=32, metadata=aliases("batch_size"))

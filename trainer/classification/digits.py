@@ -66,7 +66,7 @@ def load(folder: Path | None, split: Split, *, num_drawn: int, seed: int) -> Dig
         folder: Searched for MNIST's files at any depth; None to draw.
         split: The training split or the test split.
         num_drawn: Pictures to draw.
-        seed: Seed of the drawn pictures; the two splits have no picture in common.
+        seed: Seed of the drawn pictures; the two splits never share a picture.
 
     Raises:
         DatasetNotFound: If the folder lacks a file.

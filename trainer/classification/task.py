@@ -23,7 +23,7 @@ from trainer.classification import digits
 from trainer.classification.config import ClassificationConfig
 from trainer.classification.digits import Digits
 from trainer.data import data_order
-from trainer.data.data_order import DataOrder, Positions, blocks_of
+from trainer.data.data_order import DataOrder, Positions, cut_blocks
 from trainer.device import Device
 from trainer.device.distributed import Gang
 from trainer.loop.task import Plan, Samples, TrainingProcess
@@ -34,7 +34,7 @@ MOMENTUM = 0.9
 
 
 class Pictures(NamedTuple):
-    """What one process puts through the model at once."""
+    """Batch that one process puts through the model at once."""
 
     pictures_BHW: torch.Tensor
     """Ink of each pixel, float32: 0 is paper, 1 is ink."""
@@ -74,7 +74,7 @@ class Classification:
     test_set: Digits
     world_size: int
     publish: Callable[[Classifier], Mapping[str, Any]] | None = None
-    """What rank 0 does with the trained model; the result gets what it returns."""
+    """Publishes the trained model on rank 0; its return value is added to the result."""
 
     losses = Losses._fields
     samples = Samples(name="pictures")
@@ -95,7 +95,8 @@ class Classification:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What decides the weights, but for the number of processes: an elastic gang goes on with those that it has."""
+        """Inputs that decide the weights. The number of processes is left out: an elastic gang continues with those
+        that it has."""
         with torch.device("meta"):
             shapes = {name: parameter.numel() for name, parameter in self.make_model().named_parameters()}
         digest = hashlib.sha256(self.train_set.pictures_NHW.tobytes() + self.train_set.labels_N.tobytes()).hexdigest()
@@ -133,7 +134,7 @@ class Classification:
         """A training begins with its initial weights."""
 
     def conclude(self, model: Classifier, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:
-        """Say in the words in which the tutorial ends how well the model recognises the test pictures."""
+        """Print the test accuracy in the words of the tutorial's last lines."""
         share = accuracy(model, self.test_set, process)
         process.say(f"Final loss is {last_loss:.4f}")
         process.say("----------End Training ---------------")
@@ -153,7 +154,7 @@ class PictureReader:
         """
         self._digits = digits
         self._world_size = world_size
-        blocks = blocks_of([len(digits)], block_rows=len(digits))
+        blocks = cut_blocks([len(digits)], block_rows=len(digits))
         self.order = DataOrder(blocks, seed=seed, lanes=1)
         self.seconds_waited = 0.0
 
@@ -184,10 +185,10 @@ def make_task(
         data_dir: Folder with MNIST's files; None to draw.
         gang: The ranks.
         make_model: Draws initial weights from torch's generator.
-        publish: What rank 0 does with the trained model; the result gets what it returns.
+        publish: Publishes the trained model on rank 0; its return value is added to the result.
 
     Raises:
-        DatasetNotFound, DatasetInvalid: If there are no pictures to learn from.
+        DatasetNotFound, DatasetInvalid: If pictures are missing or damaged.
     """
     train_set = digits.load(data_dir, "train", num_drawn=config.num_drawn, seed=config.seed)
     test_set = digits.load(data_dir, "test", num_drawn=-(-config.num_drawn // 10), seed=config.seed)

@@ -54,7 +54,7 @@ def _make(config: CorpusConfig, folder: Path, tokens: list[str] | None) -> Mappi
     read = news.of(documents(config.text, text_key=config.text_key), "documents read")
     parts = split(read, folder, num_parts=num_parts, num_shards=config.num_shards)
     if tokens is None:
-        tokens = vocabulary.trained(_sample_of(parts), config.vocab_size)
+        tokens = vocabulary.trained(_vocabulary_sample(parts), config.vocab_size)
     shards: list[MadeShard] = []
     for made in news.of(_made(parts, config, tokens), f"of {num_parts} parts of the text made into shards"):
         shards.extend(made)
@@ -86,7 +86,7 @@ def _is_much(files: Sequence[Path]) -> bool:
     return sum(file.stat().st_size for file in files if file.exists()) > TEXT_OF_ONE_PART
 
 
-def _sample_of(parts: Sequence[Part]) -> list[str]:
+def _vocabulary_sample(parts: Sequence[Part]) -> list[str]:
     """Sentences for the vocabulary; every part has some of every file, so the first parts represent all."""
     characters = 0
 

@@ -50,5 +50,5 @@ class CorpusConfig:
 
     @property
     def name(self) -> str:
-        """What the shards are called."""
+        """Prefix of the shards' names."""
         return "corpus" if self.text else "demo"

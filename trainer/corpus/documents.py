@@ -14,8 +14,8 @@ from typing import Any
 from trainer.runtime.errors import ConfigInvalid
 
 SENTENCES_PER_DOCUMENT = 50
-"""Text is cut into documents of so many sentences, so that a single file also has several documents from which a random
-second segment can be drawn."""
+"""Text is cut into documents of so many sentences, so that even a single file has several documents. A random second
+segment is drawn from another one."""
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 
@@ -23,17 +23,17 @@ _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\n\s*\n")
 
 
 def documents(files: Sequence[Path], *, text_key: str) -> Iterator[list[str]]:
-    """The documents of all files, in order; of Python's language reference if there are no files.
+    """The documents of all files, in order; without files, those of Python's language reference.
 
     Raises:
-        ConfigInvalid: If a file cannot be read, or a line of JSON lines holds no text.
+        ConfigInvalid: If a file cannot be read, or a line of JSON lines lacks the text.
     """
     if not files:
         for topic in pydoc_data.topics.topics.values():
             yield from in_documents(sentences(topic))
     for file in files:
         try:
-            yield from _documents_of(file, text_key)
+            yield from _file_documents(file, text_key)
         except (OSError, EOFError, UnicodeDecodeError) as error:
             raise ConfigInvalid(f"--text {file} cannot be read ({error}); give files of UTF-8 text.") from error
 
@@ -51,13 +51,13 @@ def in_documents(found: Iterable[str]) -> Iterator[list[str]]:
         yield document
 
 
-def _documents_of(file: Path, text_key: str) -> Iterator[list[str]]:
+def _file_documents(file: Path, text_key: str) -> Iterator[list[str]]:
     kind = file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
     with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
         if kind in JSON_LINES:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield from in_documents(sentences(_text_of(line, text_key, f"{file}, line {number}")))
+                    yield from in_documents(sentences(_line_text(line, text_key, f"{file}, line {number}")))
         else:
             yield from in_documents(sentence for text in _paragraphs(lines) for sentence in sentences(text))
 
@@ -74,7 +74,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
     yield "".join(piece)
 
 
-def _text_of(line: str, text_key: str, place: str) -> str:
+def _line_text(line: str, text_key: str, place: str) -> str:
     try:
         document: Any = json.loads(line)
     except ValueError as error:

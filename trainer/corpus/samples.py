@@ -38,7 +38,7 @@ class SentencePair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialIds:
-    """Where a vocabulary has its special tokens; [PAD] is 0 in all of them."""
+    """Ids of a vocabulary's special tokens; [PAD] is 0 in all of them."""
 
     cls: int = CLS
     sep: int = SEP

@@ -64,7 +64,7 @@ def read(file: Path) -> list[str]:
 
 
 def special_ids(vocabulary: Sequence[str]) -> SpecialIds:
-    """Where a vocabulary has its special tokens; [PAD] is 0 in all of them."""
+    """Ids of a vocabulary's special tokens; [PAD] is 0 in all of them."""
     _, _, cls, sep, mask = (vocabulary.index(token) for token in SPECIAL_TOKENS)
     return SpecialIds(cls=cls, sep=sep, mask=mask)
 

@@ -1,1 +1,1 @@
-"""Shards of pretraining samples, and the order in which their samples are trained on."""
+"""Shards of pretraining samples, and the order of their samples in training."""

@@ -1,18 +1,18 @@
 """The order of the samples: a pure function of the seed and the position in an endless stream.
 
-The stream runs through the data set again and again, each epoch in an order of its own and each sample once an
-epoch. Where an epoch does not end with a global batch, the batch is filled up with the first samples of the next
-epoch: none is dropped, none is repeated before all others were seen, and every batch has the same size.
+The stream runs through the data set again and again, each epoch in an order of its own and each sample once an epoch.
+Where an epoch does not end with a global batch, the batch is filled up with the first samples of the next epoch: none
+is dropped, none is repeated before all others were seen, and every batch has the same size.
 
-The data set is divided between lanes once: its blocks of neighbouring rows, shuffled, are cut into `LANES`
-shares of equal size. Position p takes the next row of lane p mod LANES, so any 64 consecutive positions come from
-64 places of the data set. Within an epoch a lane walks through its blocks in random order, and rows are shuffled
-inside their block: reading is as fast as in order, for a block is read at once.
+The data set is divided between lanes once: its blocks of neighbouring rows, shuffled, are cut into `LANES` shares of
+equal size. Position p takes the next row of lane p mod LANES, so any 64 consecutive positions come from 64 places of
+the data set. Within an epoch a lane walks through its blocks in random order, and rows are shuffled inside their block:
+reading is as fast as in order, for a block is read at once.
 
-Position p belongs to a micro-batch, not to a rank, so the samples of a step do not depend on how many processes
-share the work, nor on how many shards there are. Every rank takes each `world_size`-th position; where their number
-is a power of two, up to LANES, every lane is therefore read by one rank alone, and the file system serves each byte
-once (docs/decisions/0031-data-order-lanes.md).
+Position p belongs to a micro-batch, not to a rank, so the samples of a step do not depend on how many processes share
+the work, nor on how many shards there are. Every rank takes each `world_size`-th position; where their number is a
+power of two, up to LANES, every lane is therefore read by a single rank, and the file system serves each byte once
+(docs/decisions/0031-data-order-lanes.md).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ the order raises it. In version 1, blocks of 4,096 rows followed one another, an
 
 # Decision 31: 64 lanes, so that each batch mixes distant rows and each byte is read by one node.
 LANES = 64
-"""Places of the data set that the gang reads at the same time. More lanes would divide the reading between more
-than 64 ranks; fewer would mix less, and need less memory in a process that trains alone."""
+"""Places of the data set that the gang reads at the same time. More lanes would divide the reading between more than 64
+ranks; fewer would mix less, and need less memory in a single-process training."""
 
 BLOCK_ROWS = 8192
 """Rows at most that are read from a shard at once, unless its chunks are higher. At a block's edges lie chunks that its
@@ -62,7 +62,7 @@ class Piece(NamedTuple):
     rows: Positions
     """Row numbers, counted from the start of the block."""
     places: slice
-    """Indices of the requested positions to which the rows belong."""
+    """Indices of the requested positions for these rows."""
 
 
 class _Stretch(NamedTuple):
@@ -76,7 +76,7 @@ class _Stretch(NamedTuple):
     length: int
 
 
-def blocks_of(
+def cut_blocks(
     samples_per_shard: Sequence[int],
     *,
     chunk_rows: Sequence[int] | None = None,
@@ -115,8 +115,7 @@ class DataOrder:
         self._rows_per_lane = self.samples_per_epoch // lanes
         shuffled = [blocks[number] for number in self._random(_DEALING).permutation(len(blocks))]
         self.blocks, borders = _cut(shuffled, [self._rows_per_lane * lane for lane in range(1, lanes + 1)])
-        """All rows of the data set in the blocks in which they are read; a block that two lanes share is counted as
-        two."""
+        """All rows of the data set, in blocks that are read at once; a block that two lanes share is counted as two."""
         self._sizes = np.array([block.stop - block.start for block in self.blocks], dtype=np.int64)
         self._blocks_of_lane = [range(*border) for border in pairwise((0, *borders))]
         self._laneless = range(borders[-1], len(self.blocks))
@@ -137,7 +136,7 @@ class DataOrder:
                 yield from self._pieces_of_rest(stretch, step)
 
     def blocks_between(self, first: int, count: int, *, step: int = 1) -> list[int]:
-        """The blocks that `pieces` would name, in the order in which they are first needed."""
+        """The blocks that `pieces` would name, in the order of their first use."""
         needed: dict[int, int] = {}
         for stretch in self._stretches(first, count, step):
             if stretch.offset < self._rows_per_lane * self.lanes:
@@ -158,7 +157,7 @@ class DataOrder:
             yield _Stretch(epoch, offset, place, taken)
             place += taken
 
-    def _lanes_of(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int, int, range]]:
+    def _stretch_lanes(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int, int, range]]:
         """Each lane of a stretch: its first place, from one of its places to the next, and the indices in the lane."""
         cycle = self.lanes // math.gcd(self.lanes, step)
         stride = step * cycle // self.lanes
@@ -169,7 +168,7 @@ class DataOrder:
             yield lane, stretch.place + turn, cycle, range(index, index + num_rows * stride, stride)
 
     def _pieces_of_lanes(self, stretch: _Stretch, first: int, step: int) -> Iterator[Piece]:
-        for lane, place, cycle, indices in self._lanes_of(stretch, first, step):
+        for lane, place, cycle, indices in self._stretch_lanes(stretch, first, step):
             order, begins = self._lane_order(stretch.epoch, lane)
             at = 0
             number = int(np.searchsorted(begins, indices[0], side="right")) - 1
@@ -188,7 +187,7 @@ class DataOrder:
                     number += 1  # the stride leads past a whole block
 
     def _blocks_of_stretch(self, stretch: _Stretch, first: int, step: int) -> Iterator[tuple[int, int]]:
-        for lane, place, cycle, indices in self._lanes_of(stretch, first, step):
+        for lane, place, cycle, indices in self._stretch_lanes(stretch, first, step):
             order, begins = self._lane_order(stretch.epoch, lane)
             from_, to = np.searchsorted(begins, (indices[0], indices[-1]), side="right")
             for number in range(int(from_) - 1, int(to)):

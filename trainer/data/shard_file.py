@@ -187,7 +187,7 @@ def _digest(rows: Rows) -> str:
 
 
 def _sizes(path: Path, arrays: dict[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, int]:
-    """The length of each axis, on which all arrays have to agree."""
+    """The length of each axis; all arrays have to agree."""
     sizes: dict[str, tuple[int, str]] = {}
     for key, axes in KEYS.items():
         shape, dtype = arrays[key]

@@ -64,10 +64,10 @@ class ShardedDataset:
         """Compare one rank's share of the files with the digests that the stager computed.
 
         Returns:
-            Number of shards of the whole data set that have no digest, and so cannot be compared.
+            Number of shards of the whole data set that cannot be compared, since they lack a digest.
 
         Raises:
-            DatasetInvalid: If a file is another one than the stager wrote.
+            DatasetInvalid: If a file differs from that of the stager.
         """
         for shard in self.shards[rank::world_size]:
             require_unchanged(shard)

@@ -135,7 +135,7 @@ def choose(name: Name, *, local_rank: int, precision: Precision = "float32", mod
     return CpuDevice()
 
 
-def nothing_to_wait_for() -> None:
+def do_nothing() -> None:
     """Do nothing, for devices whose copies are complete when the call returns."""
 
 

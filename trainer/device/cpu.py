@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Precision, Steps, do_nothing
 from trainer.device.cpu_kernels import CpuKernels, keep_freed_memory
 from trainer.device.kernels import Kernels
 from trainer.device.packing import Bucket, copy_each
@@ -59,4 +59,4 @@ class CpuDevice:
 
     def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
         copy_each(buckets)
-        return nothing_to_wait_for
+        return do_nothing

@@ -18,7 +18,7 @@ from trainer.runtime.errors import PeerLost, TrainerError, WorldSizeMismatch
 Value = TypeVar("Value")
 
 _PEER_GONE = re.compile(r"closed by peer|reset by peer|broken pipe|remote process exited", re.IGNORECASE)
-"""Texts with which gloo and NCCL report that the other end of a connection is gone."""
+"""Messages of gloo and NCCL about a peer that closed its connection."""
 
 
 class Gang:
@@ -36,8 +36,8 @@ class Gang:
         Args:
             rank: The number of this process in the gang.
             world_size: Number of processes.
-            control: Group for plain Python values, over gloo whatever the device; None alone.
-            background: Another such group, for a thread that works beside the training; None if there is no need.
+            control: Group for plain Python values, over gloo whatever the device; None for a single process.
+            background: Another such group, for a thread that works during the training; None without such a thread.
         """
         self.rank = rank
         self.world_size = world_size

@@ -1,4 +1,4 @@
-"""Functions of a model's layers for which a device may have its own implementation."""
+"""Functions of a model's layers that a device may implement itself."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Kernels(Protocol):
             key: Multiplied with the queries.
             value: What is averaged.
             mask: Added to the products; broadcast over heads and queries. None to attend to every key.
-            dropout: Probability with which a weight is dropped.
+            dropout: Probability that a weight is dropped.
         """
 
     def shared(self, table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Precision, Steps, do_nothing
 from trainer.device.kernels import Kernels, TorchKernels
 from trainer.device.packing import Bucket, copy_packed
 
@@ -60,4 +60,4 @@ class NeuronDevice:
 
     def copy_to_host(self, buckets: Sequence[Bucket]) -> Callable[[], None]:
         copy_packed(buckets, torch.Tensor.copy_)
-        return nothing_to_wait_for
+        return do_nothing

@@ -39,7 +39,7 @@ def in_buckets(tensors: Sequence[torch.Tensor], *, bucket_bytes: int = BUCKET_BY
     """Numbers of the tensors in each bucket; the tensors of a bucket share a device and a type.
 
     Within a type the few of odd sizes come last, so that the others begin at multiples of a cache line: copies to other
-    addresses take a fifth longer. A tensor that is larger than a bucket is copied alone, without a concatenation.
+    addresses take a fifth longer. A tensor that is larger than a bucket is copied by itself, without a concatenation.
     """
     buckets: list[list[int]] = []
     open_buckets: dict[tuple[torch.device, torch.dtype], tuple[list[int], int]] = {}

@@ -11,7 +11,7 @@ import torch_xla.core.xla_model as xla_model
 import torch_xla.distributed.xla_backend  # registers the process group backend "xla"
 import torch_xla.runtime
 
-from trainer.device import Average, Precision, Steps, nothing_to_wait_for
+from trainer.device import Average, Precision, Steps, do_nothing
 from trainer.device.kernels import Kernels, TorchKernels
 from trainer.device.packing import Bucket, copy_each
 
@@ -70,7 +70,7 @@ class XlaDevice:
             copied = torch_xla._XLAC._xla_get_cpu_tensors(list(bucket.sources))
             for (_, place), copy in zip(bucket.places(), copied, strict=True):
                 place.copy_(copy)
-        return nothing_to_wait_for
+        return do_nothing
 
 
 def _average(tensors: Sequence[torch.Tensor], world_size: int, bucket_mib: int) -> None:

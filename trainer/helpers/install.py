@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.helpers import start
-from trainer.images.smoke import ROOT, modules_of_ours, source_of
+from trainer.images.smoke import ROOT, module_file, modules_of_ours
 from trainer.runtime import program
 from trainer.runtime.arguments import parse
 from trainer.runtime.environment import Environment
@@ -26,8 +26,8 @@ from trainer.runtime.errors import ConfigInvalid, StorageFailed
 from trainer.steps import code
 
 AWS_CLIENT = ("boto3", "botocore", "dateutil", "jmespath", "s3transfer", "six", "urllib3")
-"""Packages of AWS's client, with which rank 0 of an elastic gang announces its pod and programs' secrets are read. They
-are pure Python."""
+"""Packages of AWS's client. Rank 0 of an elastic gang announces its pod with it, and programs' secrets are read with
+it. They are pure Python."""
 
 S3, SECRETS = "s3", "secretsmanager"
 """Services whose descriptions are copied where they are needed: botocore holds hundreds, 30 MB."""
@@ -39,7 +39,7 @@ NOT_IN_PODS = ("trainer.steps.code",)
 
 @dataclass(frozen=True, kw_only=True)
 class InstallConfig:
-    """What is installed, and where."""
+    """Packages to install, and their folder."""
 
     into: Path
     """Folder that is made, or completed."""
@@ -106,7 +106,7 @@ def helper_files() -> Iterator[Path]:
     modules = modules_of_ours(programs, without=NOT_IN_PODS)
     packages = {".".join(module.split(".")[:depth]) for module in modules for depth in range(1, module.count(".") + 1)}
     for module in sorted(modules | packages):
-        yield source_of(module)
+        yield module_file(module)
 
 
 def _copy_package(name: str, folder: Path, *, services: Collection[str]) -> None:
@@ -120,13 +120,13 @@ def _copy_package(name: str, folder: Path, *, services: Collection[str]) -> None
         raise ModuleNotFoundError(f"the package {name} is not installed")
     source = Path(found.origin)
     if source.name == "__init__.py":
-        ignore = partial(_not_needed, services=services)
+        ignore = partial(_removable_names, services=services)
         shutil.copytree(source.parent, folder / name, ignore=ignore, dirs_exist_ok=True)
     else:
         _copy(source, folder / source.name)
 
 
-def _not_needed(folder: str, names: list[str], *, services: Collection[str]) -> set[str]:
+def _removable_names(folder: str, names: list[str], *, services: Collection[str]) -> set[str]:
     left_out = {"__pycache__", "examples"} & set(names)
     if Path(folder).name == "data":
         left_out |= {name for name in names if name not in services and Path(folder, name).is_dir()}

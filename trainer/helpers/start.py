@@ -1,8 +1,8 @@
-"""Start a helper: `python FOLDER PROGRAM …`, where `trainer.helpers.install` has made the folder.
+"""Start a helper from the folder of `trainer.helpers.install`: `python FOLDER PROGRAM …`.
 
 This file is the folder's `__main__.py`. The workload's image brings the Python that reads it, so the file is written
-for Python 3.6 and newer: one that is too old for the helpers prints a sentence and no syntax error. Python puts the
-folder first on the path of this process alone; a program that replaces the process searches the path of its image.
+for Python 3.6 and newer: one that is too old for the helpers prints a sentence instead of a syntax error. Python puts
+the folder first on the path of only this process; a program that replaces the process searches the path of its image.
 """
 
 import runpy

@@ -19,7 +19,7 @@ SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install")
 """The small jobs of the workflow, and what prepares a training's container; they need no package of the training."""
 
 HELPERS = tuple(f"trainer.{name}" for name in start.PROGRAMS)
-"""What is run around any training program. The image `tools` holds them, for containers of any image."""
+"""Programs that run around any training program. The image `tools` holds them, for containers of any image."""
 
 TOOLS = (*SMALL_JOBS, *HELPERS)
 
@@ -43,7 +43,7 @@ ENTRY_POINTS: Mapping[str, Sequence[str]] = {
     "training": TRAINING,
     "slurm": (*TOOLS, *TRAINING, *BATCH),  # nodes have the helpers installed
 }
-"""What each kind of environment can be asked to run, as behind `python -m`."""
+"""Modules that each kind of environment can run with `python -m`."""
 
 OF_DEVICES = frozenset({"torch_xla", "torch_neuronx"})
 """Packages that need a device: a program imports one of them where its device is, and no image contains two of them."""
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     entry_points = ENTRY_POINTS[argv[0]]
     modules = sorted(module for module in foreign_modules(entry_points) if module.split(".")[0] not in OF_DEVICES)
-    wrong = [sentence for module in modules if (sentence := fault_of(module))]
+    wrong = [sentence for module in modules if (sentence := import_problem(module))]
     for sentence in wrong:
         print(sentence, file=sys.stderr)
     if not wrong:
@@ -89,7 +89,7 @@ def _reached(entry_points: Iterable[str], *, without: Collection[str]) -> tuple[
         if module in ours or module in without:
             continue
         ours.add(module)
-        for imported, names in imports_of(source_of(module)):
+        for imported, names in imported_modules(module_file(module)):
             if imported.split(".")[0] in PACKAGES and is_module(imported):
                 candidates = (imported, *(f"{imported}.{name}" for name in names))
                 waiting.extend(filter(is_module, candidates))
@@ -98,11 +98,11 @@ def _reached(entry_points: Iterable[str], *, without: Collection[str]) -> tuple[
     return frozenset(ours), frozenset(foreign)
 
 
-def source_of(module: str) -> Path:
+def module_file(module: str) -> Path:
     """The file that `python -m` would run.
 
     Raises:
-        FileNotFoundError: If there is no such file.
+        FileNotFoundError: If the trainer does not contain the module.
     """
     path = ROOT.joinpath(*module.split("."))
     for candidate in (path.with_suffix(".py"), path / "__main__.py", path / "__init__.py"):
@@ -117,8 +117,9 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def imports_of(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Modules that a file imports anywhere, and the names that it takes from each; not what types alone need."""
+def imported_modules(source: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Modules that a file imports anywhere, and the names that it takes from each, without imports for type checking
+    only."""
     yield from _imports(ast.parse(source.read_text()))
 
 
@@ -135,7 +136,7 @@ def _imports(node: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield from _imports(child)
 
 
-def fault_of(module: str) -> str | None:
+def import_problem(module: str) -> str | None:
     """The reason why a module cannot be imported, in a sentence; None if it can."""
     try:
         importlib.import_module(module)

@@ -21,7 +21,7 @@ class Learner:
 
     model: nn.Module
     exchange: Exchange
-    """How the gradients are averaged over the ranks."""
+    """Averages the gradients over the ranks."""
     optimizer: Optimizer
     compiled: bool
 

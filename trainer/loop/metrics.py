@@ -1,4 +1,4 @@
-"""What rank 0 tells of each step: the tutorials' line and a report on stdout, and TensorBoard events."""
+"""Rank 0's output for each step: the tutorials' line and a report on stdout, and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ REMEMBERED = 1000
 
 
 class MetricsLog:
-    """Prints and records the steps of a process; silent where there is no folder to record them in."""
+    """Prints and records the steps of a process; without a folder it does nothing."""
 
     def __init__(self, output_dir: Path | None, *, first_step: int, with_norm: bool = False) -> None:
         """
         Args:
-            output_dir: The run's folder; None for a process that has nothing to say.
+            output_dir: The run's folder; None for a process that does not report.
             first_step: The first step of this process: an earlier attempt's events from there on are dropped.
             with_norm: Whether lines end with the gradients' norm.
         """
@@ -78,7 +78,7 @@ class Stopwatch:
         self._sequences = 0
 
     def lap(self, sequences: int) -> float:
-        """Rate since the last lap. The first lap, in which graphs are loaded, does not count in `overall`."""
+        """Rate since the last lap. `overall` leaves out the first lap, which loads graphs."""
         now = time.perf_counter()
         rate = sequences / (now - self._lap_began)
         self._lap_began = now
@@ -89,7 +89,7 @@ class Stopwatch:
         return rate
 
     def overall(self) -> float:
-        """Rate over all laps but the first; 0 when there was no other."""
+        """Rate over all laps but the first; 0 after fewer than two laps."""
         elapsed = self._lap_began - (self._began or self._lap_began)
         return self._sequences / elapsed if elapsed else 0.0
 
@@ -103,8 +103,7 @@ class StepTimes:
         self._is_first = True
 
     def lap(self, steps: int) -> float:
-        """Record the time of the steps since the last lap. The first lap, in which graphs are loaded, is not
-        remembered.
+        """Record the time of the steps since the last lap. The first lap loads graphs and is not recorded.
 
         Returns:
             The lap's time in seconds.
@@ -117,9 +116,9 @@ class StepTimes:
         return elapsed
 
     def percentile_ms(self, share: float) -> float | None:
-        """A percentile of the laps' mean times per step, in milliseconds; None before there are any.
+        """A percentile of the laps' mean times per step, in milliseconds; None before the first.
 
-        Between two logged steps the device is not waited for, so single steps have no time of their own there.
+        The program does not wait for the device between two logged steps, so the times of single steps are unknown.
         """
         if not self._seconds:
             return None

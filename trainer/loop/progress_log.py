@@ -17,7 +17,7 @@ from trainflow.protocol.step_report import StepFigures
 
 
 class GangDecision(NamedTuple):
-    """What all processes of the gang do after a logged step."""
+    """Decision of all processes of the gang after a logged step."""
 
     stop: bool
     save: bool
@@ -31,7 +31,7 @@ class ProgressLog:
         Args:
             process: This process and what it trains.
             batches: The stream of samples; it knows the epoch and how long the training waited for samples.
-            progress: The progress from which this process continues.
+            progress: The progress at the start of this process.
             last_step: The last step that this process takes.
         """
         self._process = process
@@ -61,7 +61,7 @@ class ProgressLog:
         stop: bool,
         save: bool,
     ) -> tuple[Progress, GangDecision]:
-        """Log a step that was just taken, the only time at which the training waits for the device.
+        """Log the step that was just taken. Only here the training waits for the device.
 
         Args:
             progress: The progress after the step.
@@ -123,14 +123,14 @@ class ProgressLog:
 
     @property
     def samples_per_second(self) -> float:
-        """Mean rate over the steps of this process, without the first one, in which graphs are loaded."""
+        """Mean rate over the steps of this process, without the first one, which loads graphs."""
         return self._stopwatch.overall()
 
     def summary(self, checkpoint_stops: Sequence[float]) -> str:
         """Describe what this process did in one sentence.
 
         Args:
-            checkpoint_stops: Seconds for which each checkpoint stopped the training.
+            checkpoint_stops: Seconds that each checkpoint stopped the training.
         """
         last, rate, samples = self._last_logged, self.samples_per_second, self._process.task.samples
         if last.step == self._began.step:

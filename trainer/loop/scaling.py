@@ -1,4 +1,4 @@
-"""How the number of processes changes a step: strong scaling keeps the global batch, weak scaling lets it grow."""
+"""Effect of the number of processes on a step: strong scaling keeps the global batch, weak scaling lets it grow."""
 
 from __future__ import annotations
 

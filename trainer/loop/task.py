@@ -49,7 +49,7 @@ class Samples:
     name: str
     """Name of samples, in the plural."""
     tokens: int | None = None
-    """Tokens of one sample, padding included; None where there are none."""
+    """Tokens of one sample, including padding; None for samples of other kinds."""
     operations: int | None = None
     """Floating-point operations of the model to learn from one sample; None if they have not been counted."""
 
@@ -66,7 +66,7 @@ class Batches(Protocol):
 
     order: DataOrder
     seconds_waited: float
-    """Time for which the training has waited for samples."""
+    """Time that the training has waited for samples."""
 
     def micro_batch(self, positions: Positions) -> Batch:
         """Return the samples at these positions of the stream, in host memory."""

@@ -23,7 +23,7 @@ from trainer.runtime.errors import Terminated
 from trainer.runtime.stopping import StopRequest
 
 GRAPH_STEPS = 10
-"""Number of steps after which every graph of the training has been recorded; the tutorial's `--steps_this_run 10`."""
+"""Number of steps that record every graph of the training; the tutorial's `--steps_this_run 10`."""
 
 
 def train(process: TrainingProcess) -> Mapping[str, Any] | None:
@@ -40,7 +40,7 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
     batches, learner = task.open_batches(process.gang), build_learner(process, process.gang)
     progress, saved = resume(process, learner)
     warm_up_reducer(process, learner, batches, progress)
-    last_step = last_step_of(process, progress)
+    last_step = final_step(process, progress)
     progress_log = ProgressLog(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
     saver = Saver(process, learner, last_step=last_step)
@@ -133,7 +133,7 @@ def _forward_and_backward(process: TrainingProcess, model: nn.Module, batch: Bat
     loss.backward()
 
 
-def last_step_of(process: TrainingProcess, progress: Progress) -> int:
+def final_step(process: TrainingProcess, progress: Progress) -> int:
     """The last step of this process: the end of the training, or as many steps as `--steps_this_run` allows."""
     asked, max_steps = process.config.steps_this_run, process.task.plan.max_steps
     if asked == -1:
@@ -173,5 +173,5 @@ def _finite(loss: float) -> float | None:
 
 
 def _rounded_ms(seconds: list[float]) -> float | None:
-    """The median, in milliseconds; None if there is no value."""
+    """The median, in milliseconds; None without values."""
     return round(1000 * sorted(seconds)[len(seconds) // 2], 2) if seconds else None

@@ -18,7 +18,7 @@ class TrainingConfig:
     output_dir: Path | None = None
     """Folder for checkpoints and TensorBoard events; else TRAINFLOW_RUN_DIR."""
     allow_changes: str | None = None
-    """Settings, separated by commas, in which this run may differ from the one whose checkpoint it resumes:
+    """Settings, separated by commas, that may differ from the run whose checkpoint this run resumes:
     `learning_rate,max_steps`, `dataset`. A checkpoint that differs in others is refused."""
     steps_this_run: int = -1
     """Stop after so many steps, with a checkpoint to resume from; -1 continues to the last step."""
@@ -30,7 +30,7 @@ class TrainingConfig:
     checkpoint_steps: int = 100
     """Steps between two checkpoints; the last step of a run always writes one."""
     checkpoint_minutes: float = 0.0
-    """Minutes after which the next logged step writes a checkpoint, too; 0 counts steps only."""
+    """Minutes since the last checkpoint before the next logged step writes one, too; 0 counts steps only."""
     keep_checkpoints: int = field(default=2, metadata=aliases("num_ckpts_to_keep"))
     """Number of the newest checkpoints to keep; two, so that one is complete while the next is being written. -1 keeps
     all."""

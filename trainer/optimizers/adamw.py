@@ -1,8 +1,8 @@
 """AdamW (Loshchilov & Hutter 2019, algorithm 2), with ε in the tutorial's place.
 
-ε is added to the root of the second moment before the moment's start is corrected: the form with ε̂ at the end of §2
-of Kingma & Ba 2015, and that of Hugging Face's AdamW, from which the tutorial's is made. In the first steps, while
-gradients are small and √(1 - β₂ᵗ) is far below 1, that ε has more effect than the same number after the correction.
+ε is added to the root of the second moment before the moment's start is corrected: the form with ε̂ at the end of §2 of
+Kingma & Ba 2015, and that of Hugging Face's AdamW, the origin of the tutorial's. In the first steps, while gradients
+are small and √(1 - β₂ᵗ) is far below 1, that ε has more effect than the same number after the correction.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AdamW(Float32State):
 
 
 class FusedAdamW(torch.optim.AdamW):
-    """AdamW for float32 weights, for devices on which torch computes the whole step in one kernel.
+    """AdamW for float32 weights, for devices with a torch kernel for the whole step.
 
     That kernel adds its ε to √(v / (1 - β₂ᵗ)); ε̂ / √(1 - β₂ᵗ) there is ε̂ beside √v.
     """

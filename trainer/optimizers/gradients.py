@@ -56,7 +56,7 @@ def exchange(model: nn.Module, gang: Gang, device: Device, *, bucket_mib: int | 
 
 
 class Alone:
-    """A single process, which has nothing to exchange."""
+    """A single process, which does not exchange gradients."""
 
     needs_warm_up = False
 
@@ -74,8 +74,8 @@ class DuringBackward:
     """DistributedDataParallel, which averages one bucket while the gradients of the next are computed."""
 
     needs_warm_up = True
-    """DistributedDataParallel's reducer lays its buckets out again after the first backward pass, in the order in which
-    the gradients arrived. With three ranks or more, the last bit of a sum depends on that layout."""
+    """DistributedDataParallel's reducer lays its buckets out again after the first backward pass, in the order of the
+    gradients' arrival. With three ranks or more, the last bit of a sum depends on that layout."""
 
     def __init__(self, model: nn.Module, *, bucket_mib: int) -> None:
         self.replica = DistributedDataParallel(

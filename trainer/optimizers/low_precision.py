@@ -107,7 +107,7 @@ def on_device(numbers: Sequence[float], like: torch.Tensor) -> Sequence[torch.Te
 
 
 def state_dtype(parameter: torch.Tensor) -> torch.dtype:
-    """What a parameter's state and update are computed in: at least float32."""
+    """Type for a parameter's state and update: at least float32."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 

@@ -29,7 +29,7 @@ class OptimizationConfig:
     learning_rate: float = field(default=4e-4, metadata=aliases("lr"))
     """Learning rate at the end of the warm-up."""
     warmup_steps: int = 2000
-    """Steps over which the learning rate rises from zero."""
+    """Number of steps while the learning rate rises from zero."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Course of the learning rate after the warm-up: linear to zero, as in the tutorial, along half a cosine to zero,
     or constant."""

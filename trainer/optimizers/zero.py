@@ -34,7 +34,7 @@ class ShardedOptimizer:
         self._parameters: list[torch.Tensor] = [parameter for group in groups for parameter in group["params"]]
         self._owners = owners([parameter.numel() for parameter in self._parameters], gang.world_size)
         self._places = [place for place, owner in enumerate(self._owners) if owner == gang.rank]
-        """Numbers of this rank's parameters among all, in the order in which its own optimizer numbers them."""
+        """Numbers of this rank's parameters among all, in the order of its own optimizer."""
         owner_of = {id(parameter): owner for parameter, owner in zip(self._parameters, self._owners, strict=True)}
         self._own = make(
             [{**group, "params": [p for p in group["params"] if owner_of[id(p)] == gang.rank]} for group in groups]

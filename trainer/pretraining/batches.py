@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from trainer.data.data_order import BLOCK_ROWS, DataOrder, Positions, blocks_of
+from trainer.data.data_order import BLOCK_ROWS, DataOrder, Positions, cut_blocks
 from trainer.data.shard_file import Rows, largest_token_id, read_rows, require_vocabulary
 from trainer.data.shards import ShardedDataset
 from trainer.device import Device
@@ -28,11 +28,12 @@ PADDING_TOKEN = 0
 """[PAD] in BERT's vocabularies; as a masked token's id it marks the end of a sequence's predictions."""
 
 KEPT_BYTES = 512 * 2**20
-"""A rank's share of the data set stays in memory after the first epoch if it has this size: most of reading a shard is
-inflating it. A process that trains alone and does not keep its data holds a block of each lane, some 300 MiB."""
+"""A rank's share of the data set stays in memory after the first epoch if it is at most this large: most of reading a
+shard is inflating it. A single-process training that does not keep its data holds a block of each lane, some 300
+MiB."""
 
 WINDOW_ROWS = 4096
-"""Rows that are put together at once: 2.4 MB of 128 tokens, and 64 rows of each lane in a process that is alone."""
+"""Rows that are put together at once: 2.4 MB of 128 tokens, and 64 rows of each lane in a single-process training."""
 
 AHEAD_ROWS = 1024
 """Rows of a lane that remain when its next block is read in the background."""
@@ -55,7 +56,7 @@ class MicroBatch(NamedTuple):
     """0 where the second segment follows the first in the text, 1 where it was drawn at random."""
 
     def on(self, device: Device) -> MicroBatch:
-        """The batch on a device. Where attention is faster without a mask, a batch without padding has none."""
+        """The batch on a device. A batch without padding drops its mask if attention is faster without one."""
         attended_BS = None if device.attends_faster_without_mask and self.is_full else self.attended_BS
         return MicroBatch(
             token_ids_BS=device.load(self.token_ids_BS),
@@ -68,7 +69,7 @@ class MicroBatch(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no padding; waits for the device that the batch is on."""
+        """Whether the batch is without padding; waits for the device that the batch is on."""
         return self.attended_BS is None or bool(self.attended_BS.all())
 
 
@@ -103,7 +104,7 @@ class BatchReader:
         self._dtype = packed_dtype(dataset, vocab_size)
         samples_per_shard = [shard.num_samples for shard in dataset.shards]
         chunk_rows = [shard.chunk_rows for shard in dataset.shards]
-        self.order = DataOrder(blocks_of(samples_per_shard, chunk_rows=chunk_rows, block_rows=block_rows), seed=seed)
+        self.order = DataOrder(cut_blocks(samples_per_shard, chunk_rows=chunk_rows, block_rows=block_rows), seed=seed)
         self._step = math.gcd(world_size, self.order.lanes)
         self._offset = 0
         self._window_rows = min(WINDOW_ROWS, -(-dataset.num_samples // self._step))
@@ -111,7 +112,7 @@ class BatchReader:
         self._blocks = ReadAhead(cache(self._block) if keeps else self._block)
         self._windows: dict[int, Packed] = {}
         self.seconds_waited = 0.0
-        """Time for which the training has waited for samples since the reader was made."""
+        """Time that the training has waited for samples since the reader was made."""
 
     def require_readable(self, position: int) -> None:
         """Check all shards against the vocabulary, and read the block of one position.

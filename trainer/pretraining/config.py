@@ -57,7 +57,7 @@ class ModelConfig:
     max_position_embeddings: int = 512
     """Longest sequence, in tokens, that the model has position embeddings for."""
     dropout: float = 0.1
-    """Probability with which hidden states and attention weights are dropped (Devlin et al. 2019, §A.2)."""
+    """Probability that a hidden state or attention weight is dropped (Devlin et al. 2019, §A.2)."""
 
     def __post_init__(self) -> None:
         shape = self.shape

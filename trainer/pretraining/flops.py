@@ -2,7 +2,7 @@
 
 Counted as in "PaLM: Scaling Language Modeling with Pathways" (Chowdhery et al. 2022, appendix B): multiplications and
 additions of the model's matrix products, two forward and four backward for each weight and token that it works on, and
-those of attention, which has no weights. Lookups, norms and whatever a device computes twice do not count.
+those of attention, which works without weights. Lookups, norms and whatever a device computes twice do not count.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def find(source: Path, *, option: str, say: Callable[[str], None]) -> Found:
     return checkpoint_in(source, option=option, say=say)
 
 
-def weights_of(found: Found, *, shape: ModelShape) -> Mapping[str, torch.Tensor]:
+def read_weights(found: Found, *, shape: ModelShape) -> Mapping[str, torch.Tensor]:
     """The weights by their names, in host memory.
 
     Args:

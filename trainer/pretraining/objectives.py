@@ -36,7 +36,7 @@ def masked_lm_loss(logits_BMV: torch.Tensor, labels_BM: torch.Tensor) -> torch.T
 
 
 def next_sentence_loss(logits_B2: torch.Tensor, is_random_next_B: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy in nats of telling a following sentence (0) from a random one (1).
+    """Mean cross-entropy in nats of the classification of second segments: following (0) or random (1).
 
     Returns:
         A float32 scalar.

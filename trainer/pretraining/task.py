@@ -134,7 +134,7 @@ class Pretraining:
         found = process.gang.from_rank0(lambda: hugging_face.find(source, option="initial_weights", say=process.say))
         if found.checkpoint is not None:
             read_once_a_node(process, found.checkpoint)
-        model.load_state_dict(hugging_face.weights_of(found, shape=self.config.model.shape))
+        model.load_state_dict(hugging_face.read_weights(found, shape=self.config.model.shape))
         process.say(f"Starting from the weights in {found.path}.")
 
     def conclude(self, model: BertPretraining, process: TrainingProcess, *, last_loss: float) -> Mapping[str, Any]:

@@ -59,7 +59,7 @@ def translated(argv: Sequence[str], environ: Mapping[str, str]) -> list[str]:
         environ: Environment variables.
 
     Raises:
-        ConfigInvalid: If an option of the tutorial's has no counterpart; the message names what replaces it.
+        ConfigInvalid: If an option of the tutorial's lacks a counterpart; the message names its replacement.
     """
     given = _split(argv)
     words: list[str] = []

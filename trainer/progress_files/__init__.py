@@ -1,1 +1,1 @@
-"""Steps in the files that other people's programs write; the standard library alone."""
+"""Steps in the files that other people's programs write. Imports only the standard library."""

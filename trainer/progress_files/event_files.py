@@ -59,10 +59,10 @@ class EventFile:
             file.seek(self._offset)
             while (record := _next_record(file)) is not None:
                 self._offset = file.tell()
-                yield from scalars_of(record)
+                yield from parse_scalars(record)
 
 
-def scalars_of(record: bytes) -> Iterator[Scalar]:
+def parse_scalars(record: bytes) -> Iterator[Scalar]:
     """The scalars of an event; none where it is another one, or no event at all."""
     try:
         event = dict(_fields(record))
@@ -104,7 +104,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field: an int of a varint, else its bytes.
 
     Raises:
-        ValueError, IndexError: If the bytes are no message.
+        ValueError, IndexError: If the bytes are not a message.
     """
     at = 0
     while at < len(message):

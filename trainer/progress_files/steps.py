@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from trainer.progress_files.event_files import FILES, EventFile
 
 QUIET_SECONDS = 15.0
-"""Time after which a step's scalars are taken for complete although no later step has come."""
+"""Seconds without a later step before a step's scalars count as complete."""
 
 SUMMARIES = ("train_", "total_flos")
 """Names in `trainer_state.json` of figures of the whole training, which Hugging Face puts beside the last step's."""
@@ -21,7 +21,7 @@ Step = Mapping[str, Any]
 
 
 class StepFiles(Protocol):
-    """Files that tell steps."""
+    """Files that contain steps."""
 
     def new_steps(self, *, final: bool) -> Iterator[Step]:
         """Steps that were not returned before; with `final`, also those that may still be incomplete.
@@ -59,7 +59,7 @@ class TensorBoardSteps:
 
 
 class TrainerStateSteps:
-    """The log's history in the newest of Hugging Face's `trainer_state.json`; it has no times."""
+    """The log's history in the newest of Hugging Face's `trainer_state.json`; it does not contain times."""
 
     def __init__(self, folder: Path, pattern: str) -> None:
         self._folder, self._pattern = folder, pattern

@@ -1,1 +1,1 @@
-"""What every program in a pod uses: environment, arguments, errors, files, results, and the gang."""
+"""Common code of the programs in pods: environment, arguments, errors, files, results, and the gang."""

@@ -17,7 +17,7 @@ the losses in bfloat16, too, without a word."""
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What this process is told about its place in the run."""
+    """Place of this process in the run, from its environment variables."""
 
     data_dir: Path | None
     """TRAINFLOW_DATA_DIR: where the run's shards are, or shall be."""
@@ -45,7 +45,7 @@ class Environment:
     """NEURON_EXTRACT_GRAPHS_ONLY: `neuron_parallel_compile` is recording graphs; numbers mean nothing."""
 
     def earlier_folders(self, output_dir: Path) -> tuple[Path, ...]:
-        """What corresponds to an output folder in the runs that this one continues, the newest first.
+        """Counterparts of an output folder in the runs that this one continues, the newest first.
 
         Empty for a folder outside the run's own: all runs that name it share it.
         """
@@ -69,7 +69,7 @@ def read(environ: Mapping[str, str]) -> Environment:
     """The typed environment.
 
     Raises:
-        ConfigInvalid: If a number is none, which no launcher produces.
+        ConfigInvalid: If the value for a number is not one. Launchers do not produce such values.
     """
     return Environment(
         data_dir=_path(environ, variables.DATA_DIR),

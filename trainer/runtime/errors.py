@@ -1,4 +1,4 @@
-"""What can go wrong inside a pod, by name.
+"""Errors of programs in pods, by name.
 
 The name goes into the pod's result and from there to the state machine. Each class that is a cause has an entry with
 `named_by_programs` in `trainflow/failures/errors.toml`; a test compares the two.
@@ -53,7 +53,7 @@ class CodeInvalid(TrainerError):
 
 
 class SecretUnavailable(TrainerError):
-    """A secret of the spec does not exist, may not be read, or has no such value."""
+    """A secret of the spec does not exist, may not be read, or lacks the named value."""
 
 
 class CheckpointInvalid(TrainerError):
@@ -63,11 +63,11 @@ class CheckpointInvalid(TrainerError):
 
 
 class CheckpointNotFound(TrainerError):
-    """There is no verified checkpoint where one is needed."""
+    """A verified checkpoint is needed and missing."""
 
 
 def none_to_continue_from(folders: Sequence[Path]) -> CheckpointNotFound:
-    """The error of a run that continues others, of which none has a complete checkpoint."""
+    """The error of a run that continues others if all of those lack a complete checkpoint."""
     named = ", ".join(map(str, folders))
     return CheckpointNotFound(
         f"The run continues others, but there is no complete checkpoint in {named}; start a run that continues none."
@@ -75,7 +75,7 @@ def none_to_continue_from(folders: Sequence[Path]) -> CheckpointNotFound:
 
 
 class WorldSizeMismatch(TrainerError):
-    """The process group is not as large as the launcher said: every rank would train alone.
+    """The process group is not as large as the launcher said: every rank would train by itself.
 
     Every rank reports it: the first rank that detects it ends, and its launcher ends the others, perhaps rank 0.
     """

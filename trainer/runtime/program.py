@@ -23,7 +23,7 @@ SECONDS_TO_SPEAK = 2.0
 """Time that rank 0 has to report an error that all ranks meet; they meet it within a second of each other."""
 
 Main = Callable[[Sequence[str], Environment], Mapping[str, Any] | None]
-"""Arguments and environment in, result out; None when this process has nothing to report."""
+"""Arguments and environment in, result out; None if this process does not report a result."""
 
 
 def run(main: Main, argv: Sequence[str], environ: Mapping[str, str]) -> int:

@@ -18,10 +18,10 @@ def parse(url: str, *, option: str, key_required: bool) -> S3Url:
     Args:
         url: As the user wrote it.
         option: Name of the option, for the message.
-        key_required: Whether the bucket alone is not enough.
+        key_required: Whether a key has to follow the bucket.
 
     Raises:
-        ConfigInvalid: If it is no S3 URL.
+        ConfigInvalid: If it is not an S3 URL.
     """
     place = parse_s3_url(url)
     if place is None or (key_required and not place.key):
@@ -52,10 +52,10 @@ def is_aws(endpoint: str) -> bool:
     return ".amazonaws." in urlsplit(endpoint).netloc
 
 
-def region_of(client: S3Client, bucket: str) -> str:
-    """Where a bucket is; S3 says so even to those who may not read it.
+def bucket_region(client: S3Client, bucket: str) -> str:
+    """Region of a bucket. S3 reports it even to callers that may not read the bucket.
 
-    An endpoint that is not AWS's has no regions: it is taken to be where the client thinks it is.
+    An endpoint that is not AWS's does not have Regions: the client's own Region is returned.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 

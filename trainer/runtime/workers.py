@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Worker(threading.Thread):
-    """A daemon thread that keeps the exception with which its function ended."""
+    """A daemon thread that keeps the exception of its function."""
 
     def __init__(self, work: Callable[[], None], *, name: str) -> None:
         """

@@ -61,9 +61,9 @@ class FinishConfig:
     seconds: int
     """Time since the job started, in seconds."""
     warned_from: int
-    """Seconds after the start from which Slurm may have warned of the time limit with SIGTERM."""
+    """Earliest time of Slurm's SIGTERM before the time limit, in seconds after the start."""
     spec_hash: str
-    """Hash of the spec from which the job was made."""
+    """Hash of the job's spec."""
     num_nodes: int
     """Number of nodes of the job."""
 
@@ -86,7 +86,7 @@ def main(argv: Sequence[str], _environment: Environment) -> Mapping[str, Any] | 
 
 
 def _end(folder: JobFolder) -> datetime:
-    """When the program had ended on all nodes; this program starts some seconds later."""
+    """Time when the program had ended on all nodes; this program starts some seconds later."""
     try:
         return datetime.fromtimestamp(folder.ended.stat().st_mtime, UTC)
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def told_nodes(folder: JobFolder, *, num_nodes: int, first_node: str) -> list[No
 
 
 def other_nodes(folder: JobFolder, *, num_nodes: int, told: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """The nodes that the record does not tell all about; those whose program was killed have no name."""
+    """The nodes that the record does not describe in full. The name is empty if a node's program was killed."""
     indexes = sorted(set(range(num_nodes)) - {node.index for node in told})[:MAX_OTHER_NODES]
     return [replace(_node(folder, index) or NodeRecord(index=index, node=""), message=None) for index in indexes]
 
@@ -141,19 +141,19 @@ def _node(folder: JobFolder, index: int) -> NodeRecord | None:
         return None
     message = _text(folder.result(index))
     if message is None and code != "0":
-        message = _end_of(folder.log(index), LAST_WORDS_BYTES).decode(errors="replace").strip() or None
+        message = _last_bytes(folder.log(index), LAST_WORDS_BYTES).decode(errors="replace").strip() or None
     finished_at = datetime.fromtimestamp(folder.exit(index).stat().st_mtime, UTC)
     return NodeRecord(index=index, node=node, exit_code=int(code), message=message, finished_at=finished_at)
 
 
 def _tail(log: Path) -> bytes:
     """The node's last lines, all with the time of the last write to its log."""
-    lines = _end_of(log, TAIL_BYTES).removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
+    lines = _last_bytes(log, TAIL_BYTES).removesuffix(b"\n").split(b"\n")[-TAIL_LINES:]
     written = int(log.stat().st_mtime * 1_000_000) if log.exists() else 0
     return b"".join(stamped(line, written) for line in lines)
 
 
-def _end_of(file: Path, num_bytes: int) -> bytes:
+def _last_bytes(file: Path, num_bytes: int) -> bytes:
     try:
         with file.open("rb") as opened:
             opened.seek(max(0, file.stat().st_size - num_bytes))

@@ -1,7 +1,7 @@
 """Copy the first node's log to S3 while it grows: `python -m trainer.slurm.ship --folder DIR --job NAME --url s3://…/`.
 
-The log is sent in segments of whole lines, each line with the time at which it was read. A new process continues after
-one that was killed: no line is lost or sent under two names. The memory does not grow with the log.
+The log is sent in segments of whole lines, each line with the time of its reading. A new process continues after one
+that was killed: no line is lost or sent under two names. The memory does not grow with the log.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAST_INTERVAL_SECONDS = 10.0
 objects."""
 
 GIVES_UP_SECONDS = 60.0
-"""Time after the program's end for which failed requests to S3 are repeated."""
+"""Seconds after the program's end while failed requests to S3 are repeated."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ class CompletedFiles:
         }
         """The same members with the CRC of their span, as far as it is known."""
         self.digests = {entry.path: entry.sha256 for entry in entries if entry.sha256 is not None}
-        """SHA-256 by path, of the complete files of which it was computed."""
+        """SHA-256 by path, for complete files with a computed digest."""
         with written_whole(path) as file:
             file.writelines(f"{json.dumps(line)}\n".encode() for line in ({"source": source}, *entries))
         self._thread = Worker(self._sync_periodically, name="staging-record")
@@ -161,7 +161,7 @@ class CompletedFiles:
 
 
 def _read(path: Path, source: str) -> list[Entry] | None:
-    """Read a record; None if there is none, or it is about another source."""
+    """Read a record; None if it is missing, or about another source."""
     lines: list[str] = []
     with suppress(OSError, UnicodeDecodeError):
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Which compression a stream has, told by its first bytes, and the same stream without it."""
+"""Detects a stream's compression by its first bytes, and reads the stream without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LONGEST_HEADER = 18
 """Bytes of the longest header that is looked into, of a frame of zstd (RFC 8878)."""
 
 END_BYTES = 2**16
-"""Last bytes of an archive in which its size without compression is looked for. The index of an xz stream takes some
+"""Last bytes of an archive that are searched for its size without compression. The index of an xz stream takes some
 eight bytes a block, and blocks are 24 MiB where several threads compress with the default settings."""
 
 XZ_WITHOUT_CHECK = b"\0\0"
@@ -64,15 +64,15 @@ def own_checksum(start: bytes) -> str | None:
 
 
 def tells_its_size_at_its_end(start: bytes) -> bool:
-    """Whether the end of a stream, and not its start, tells the size without compression."""
+    """Whether the end of a stream, and not its start, contains the size without compression."""
     return start.startswith((GZIP, XZ))
 
 
 def unpacked_bytes(start: bytes, end: bytes) -> int | None:
-    """Bytes that a stream has at least without its compression, as its first or last bytes say; None if they do not.
+    """Minimum size of a stream without its compression, from its first or last bytes; None if unknown.
 
-    It has more where several frames, members or streams follow one another: each tells its own size. gzip tells it
-    modulo 4 GiB (RFC 1952, 2.3.1), and bzip2 not at all.
+    It is larger if several frames, members or streams follow one another: each contains its own size. gzip keeps the
+    size modulo 4 GiB (RFC 1952, 2.3.1), and bzip2 does not keep it.
 
     Args:
         start: Its first bytes.
@@ -111,7 +111,7 @@ def _in_the_index(end: bytes) -> int | None:
 
 
 def _numbers(encoded: bytes) -> list[int]:
-    """Numbers of seven bits a byte, the lowest first; the last byte of each has no highest bit (format, 1.2)."""
+    """Numbers of seven bits a byte, the lowest first; the highest bit of each number's last byte is 0 (format, 1.2)."""
     numbers, number, shift = [], 0, 0
     for byte in encoded:
         number |= (byte & 0x7F) << shift

@@ -31,10 +31,10 @@ READERS = 16
 READ_BYTES = 1 << 20
 
 STATE = re.compile(r"(?P<path>.*): \((?P<flags>0x[0-9a-fA-F]+)\)(?P<words>.*)")
-"""What `lfs hsm_state` says of a file: `/fsx/a: (0x0000000d) released exists archived, archive_id:1`."""
+"""State of a file in the output of `lfs hsm_state`: `/fsx/a: (0x0000000d) released exists archived, archive_id:1`."""
 
 
-def paths_of(source: Source, folder: Path) -> list[Path]:
+def linked_paths(source: Source, folder: Path) -> list[Path]:
     """Paths of a prefix's objects in the folder that is linked with the prefix.
 
     Raises:
@@ -55,7 +55,7 @@ def restore(
 ) -> None:
     """Restore the content of released files, and return when all of it is there.
 
-    Where the image has no `lfs` command, the files are read: that restores their content too, a few files at a time.
+    Without the `lfs` command in the image, the files are read: that restores their content too, a few files at a time.
 
     Args:
         paths: The files.

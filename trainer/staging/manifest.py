@@ -32,8 +32,8 @@ def read(url: str, *, unsigned: bool, region: str | None) -> Mapping[str, str]:
 
     Raises:
         ConfigInvalid: If the URL is not of this form.
-        DatasetNotFound: If there is no such object, or it may not be read.
-        DatasetInvalid: If the object is no manifest.
+        DatasetNotFound: If the object does not exist, or may not be read.
+        DatasetInvalid: If the object is not a manifest.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 

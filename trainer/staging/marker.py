@@ -1,6 +1,6 @@
-"""The marker file, which says what a folder holds.
+"""The marker file, which describes the content of a folder.
 
-The marker lies beside the folder, so that the folder holds the data set's files alone. `staging_folder` makes sure that
+The marker lies beside the folder, so that the folder holds only the data set's files. `staging_folder` makes sure that
 a marker never describes other files than those it was written for. The folder's inode number in the marker shows
 whether the folder was replaced.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from trainer.runtime.files import written_whole
 
 INSIDE = "_READY"
-"""Name of the marker in earlier versions, in which it lay in the folder. It is still read there, and never counts as a
+"""Name of the marker in earlier versions, which kept it in the folder. It is still read there, and never counts as a
 file."""
 
 
@@ -39,21 +39,21 @@ class Marker:
     manifest: str | None = None
     """Digest of the manifest that every file was checked against."""
     verified: str | None = None
-    """What the bytes were compared with when they were brought; None if there was nothing."""
+    """Kind of checksum that the bytes were compared with when they were brought; None without checksums."""
     shard_sha256: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 of the shards by their path, computed while they were written: the trainer compares them."""
 
 
-def path_of(folder: Path) -> Path:
+def marker_path(folder: Path) -> Path:
     """Path of a folder's marker, which lies beside the folder."""
     return folder.with_name(f".{folder.name}.ready")
 
 
 def read(folder: Path) -> Marker | None:
-    """Read the marker of a staged data set; None if there is none that can be read."""
+    """Read the marker of a staged data set; None if it is missing or unreadable."""
     if not folder.is_dir():
         return None
-    return read_file(path_of(folder)) or read_file(folder / INSIDE)
+    return read_file(marker_path(folder)) or read_file(folder / INSIDE)
 
 
 def read_file(path: Path) -> Marker | None:
@@ -81,14 +81,14 @@ def write(marker: Marker, folder: Path, path: Path) -> None:
 def keep(marker: Marker, folder: Path) -> None:
     """Write the marker of a data set that stays where it is; the marker lies beside the data set from then on."""
     moves = is_inside(folder)
-    write(marker, folder, path_of(folder))
+    write(marker, folder, marker_path(folder))
     if moves:
         (folder / INSIDE).unlink(missing_ok=True)
 
 
 def is_inside(folder: Path) -> bool:
     """Whether an earlier version of the stager left the only marker among the folder's files."""
-    return not path_of(folder).exists() and (folder / INSIDE).exists()
+    return not marker_path(folder).exists() and (folder / INSIDE).exists()
 
 
 def is_about(path: Path, folder: Path) -> bool:

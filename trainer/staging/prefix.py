@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from trainer.staging.completed_files import CompletedFiles, Entry
 from trainer.staging.source import RemoteFile
 from trainer.staging.stored_checksum import StoredChecksum, Verification
-from trainer.staging.transfer import Transfer, ranges_of
+from trainer.staging.transfer import Transfer, cut_ranges
 from trainer.staging.writer import Writer
 
 QUESTIONS_IN_FLIGHT = 8
-"""Requests at one time for the checksums of objects, each of which takes some 30 ms; boto3 keeps ten connections."""
+"""Concurrent requests for the checksums of objects. Each takes some 30 ms; boto3 keeps ten connections."""
 
 
 def download(
@@ -44,7 +44,7 @@ def download(
         StorageFailed: If network or file system fail.
     """
     missing = [file for file in files if not completed.take(file.name, file.size)]
-    answers = transfer.fetch(asked for file in missing for asked in ranges_of(file))
+    answers = transfer.fetch(asked for file in missing for asked in cut_ranges(file))
     verified = True
     with ThreadPoolExecutor(QUESTIONS_IN_FLIGHT) as pool:
         try:

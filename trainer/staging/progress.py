@@ -1,4 +1,4 @@
-"""How far staging is, one line at a time: `trainflow.protocol.staging_line`."""
+"""Progress of staging, one line at a time: `trainflow.protocol.staging_line`."""
 
 from __future__ import annotations
 

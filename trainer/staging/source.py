@@ -1,5 +1,4 @@
-"""Finds out what there is to stage, and in which version: an archive in S3 or on the web, or every object below a
-prefix."""
+"""Finds the files to stage and their version: an archive in S3 or on the web, or every object below a prefix."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ class Source:
 
 
 def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | None) -> Source:
-    """Find out which files a URL names, and in which version.
+    """Find the files of a URL, and their version.
 
     Args:
         url: s3://bucket/key, s3://bucket/prefix/ or https://….
@@ -67,13 +66,13 @@ def open_source(url: str, *, unsigned: bool, region: str | None, sha256: str | N
 
     Raises:
         ConfigInvalid: If the URL has another form.
-        DatasetNotFound: If there is no such object, or it may not be read.
+        DatasetNotFound: If the object does not exist, or may not be read.
     """
     if parse_s3_url(url) is None and urlsplit(url).scheme == "https":
         return _on_the_web(url, sha256)
     location = s3.parse(url, option="url", key_required=True)
     client = s3.connect(unsigned=unsigned, region=region)
-    if region is None and (found := s3.region_of(client, location.bucket)) != client.meta.region_name:
+    if region is None and (found := s3.bucket_region(client, location.bucket)) != client.meta.region_name:
         client = s3.connect(unsigned=unsigned, region=found)
     addresses = addresses_in(location.bucket, client.meta.endpoint_url)
     is_archive = not location.is_prefix
@@ -132,7 +131,7 @@ def objects_below(client: S3Client, prefix: S3Url, addresses: str) -> tuple[Remo
     """Every object below a prefix, in the order of their keys, without the markers of folders.
 
     Raises:
-        DatasetNotFound: If there is no object, or they may not be listed.
+        DatasetNotFound: If objects are missing, or may not be listed.
         DatasetInvalid: If a key cannot be the path of a file.
     """
     from botocore.exceptions import BotoCoreError, ClientError
@@ -184,7 +183,7 @@ def resolved(file: RemoteFile) -> RemoteFile:
     """Follow the redirects of an https:// URL. The address may be signed for a few minutes only.
 
     Raises:
-        DatasetNotFound: If there is no answer, the address is not encrypted, or the server has no ranged reads.
+        DatasetNotFound: If the server does not answer or lacks ranged reads, or the address is not encrypted.
     """
     import urllib3
 

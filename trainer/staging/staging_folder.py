@@ -28,7 +28,7 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Workplace:
-    """The hidden folder beside the destination in which a data set is made."""
+    """Hidden folder beside the destination, for making a data set."""
 
     root: Path
 
@@ -62,7 +62,7 @@ def alone(destination: Path) -> Iterator[None]:
     """Lock the destination, so that one stager works on it and the next one finds the data set there.
 
     Raises:
-        StorageFailed: If nothing can be written there, or its file system has no locks.
+        StorageFailed: If it is not writable, or its file system lacks locks.
     """
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def workplace(destination: Path, *, url: str) -> Iterator[Workplace]:
         StorageFailed: If the folder cannot be made.
     """
     _require_free(destination, url)
-    place = _workplace_of(destination)
+    place = _hidden_workplace(destination)
     try:
         place.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -133,12 +133,12 @@ def finish(destination: Path) -> None:
     Raises:
         DestinationNotEmpty: If other files have appeared there meanwhile.
     """
-    place = _workplace_of(destination)
+    place = _hidden_workplace(destination)
     staged = marker.read_file(place.marker)
     if staged is None:
         shutil.rmtree(place.old, ignore_errors=True)  # of an attempt that ended before it removed the old data set
         return
-    ready = marker.path_of(destination)
+    ready = marker.marker_path(destination)
     if place.data.exists():
         _require_free(destination, staged.url)
         if destination.exists():
@@ -154,7 +154,7 @@ def finish(destination: Path) -> None:
     place.clear()
 
 
-def _workplace_of(destination: Path) -> Workplace:
+def _hidden_workplace(destination: Path) -> Workplace:
     return Workplace(destination.parent / f".{destination.name}.staging")
 
 
@@ -162,7 +162,7 @@ def _require_free(destination: Path, url: str) -> None:
     """Refuse to replace files that the stager did not write, or another data set, which a training may be reading."""
     if not destination.is_dir() or not any(destination.iterdir()):
         return
-    if not (marker.is_about(marker.path_of(destination), destination) or marker.is_inside(destination)):
+    if not (marker.is_about(marker.marker_path(destination), destination) or marker.is_inside(destination)):
         raise DestinationNotEmpty(
             f"The folder {destination} holds files and no marker beside it says that they were staged, so nothing is "
             "replaced; empty it, or give another --destination."

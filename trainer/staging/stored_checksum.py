@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CRC_BYTES = {"CRC64NVME": 8, "CRC32C": 4, "CRC32": 4}
 HASHES = ("SHA256", "SHA1")
 ALGORITHMS = (*CRC_BYTES, *HASHES)
-"""Algorithms that can be computed here; S3 knows others, by which an object is not verified."""
+"""Algorithms that can be computed here. S3 also knows others, whose checksums are not verified."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +41,8 @@ class StoredChecksum:
         return self.part_bytes is None and self.algorithm in CRC_BYTES
 
 
-def of_object(client: S3Client, *, bucket: str, key: str, size: int, etag: str) -> StoredChecksum | None:
-    """The checksum that S3 keeps of one version of an object; None if there is none that can be compared."""
+def find(client: S3Client, *, bucket: str, key: str, size: int, etag: str) -> StoredChecksum | None:
+    """The checksum that S3 keeps of one version of an object; None without a checksum that can be compared."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     def part_size(number: int) -> int:
@@ -175,7 +175,7 @@ class Verification:
 
     @property
     def _room(self) -> int:
-        """Bytes until the part ends; many where there are no parts."""
+        """Bytes until the part ends; a huge number for an object without parts."""
         part = self._stored.part_bytes
         return 2**62 if part is None else part - (self._position - self._mark)
 

@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging.source import RemoteFile
 from trainer.staging.stored_checksum import Verification
-from trainer.staging.transfer import Range, Transfer, ranges_of
+from trainer.staging.transfer import Range, Transfer, cut_ranges
 
 LONGEST_READ = 16 * 2**20
 """Largest header that is read; a larger one is damaged, or made to fill the memory."""
@@ -121,7 +121,7 @@ class RemoteStream(Stream):
             file: The remote file.
             without: End of each stretch to leave out, by its start; the reader skips from start to end.
             arrived: Called with all bytes that are read, in order.
-            verification: Computes the checksum that S3 keeps of the file; None where there is none.
+            verification: Computes the checksum that S3 keeps of the file; None if S3 does not keep one.
         """
         super().__init__()
         self._verification = verification
@@ -206,6 +206,6 @@ def _ranges(file: RemoteFile, without: Mapping[int, int]) -> Iterator[Range]:
     """Cut the needed parts of a file into ranges; stretches to leave out that touch are skipped as one."""
     position = 0
     for start in sorted(without):
-        yield from ranges_of(file, position, max(position, start))
+        yield from cut_ranges(file, position, max(position, start))
         position = max(position, without[start])
-    yield from ranges_of(file, position)
+    yield from cut_ranges(file, position)

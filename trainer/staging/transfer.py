@@ -47,7 +47,7 @@ FIRST_PAUSE_SECONDS = 0.5
 """Pause before the second attempt; each further pause is twice as long."""
 
 STALLED_SECONDS = 60.0
-"""Time without an answer after which a connection counts as broken, even if it is not closed."""
+"""Seconds without an answer before a connection counts as broken, even if it is not closed."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Parameters of glibc's `mallopt`."""
@@ -71,7 +71,7 @@ class Range(NamedTuple):
         return self.end - self.start
 
 
-def ranges_of(file: RemoteFile, start: int = 0, end: int | None = None) -> Iterator[Range]:
+def cut_ranges(file: RemoteFile, start: int = 0, end: int | None = None) -> Iterator[Range]:
     """Cut a part of a file into ranges."""
     end = file.size if end is None else end
     for first in range(start, end, RANGE_BYTES):

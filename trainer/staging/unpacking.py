@@ -45,15 +45,15 @@ def unpack(stream: Stream, writer: Writer, completed: CompletedFiles, *, name: s
     """Unpack every member that an earlier attempt did not complete.
 
     Args:
-        stream: The archive: tar, plain or compressed with gzip, bzip2, xz or zstd. A plain archive may leave out
-            the stretches that the record of completed files names.
+        stream: The archive: tar, plain or compressed with gzip, bzip2, xz or zstd. A plain archive may leave out the
+            stretches that the record of completed files names.
         writer: Writes the files; nothing is ever written outside its folder.
         completed: Which members an earlier attempt completed.
         name: What to call the archive in messages.
         most: Most bytes that a compressed archive may have without its compression; None for any number.
 
     Raises:
-        DatasetInvalid: If the stream is no archive, is truncated, or holds a member that leaves the folder.
+        DatasetInvalid: If the stream is not an archive, is truncated, or has a member outside of the folder.
         StorageFailed: If the folder cannot be written.
     """
     members = 0

@@ -1,7 +1,7 @@
 """A local run that outlives its terminal: the run has a session of its own, and another process shows it.
 
-The two share a pipe, on which the attending process writes what the person wants. Its end without `detach` means that
-the attending process was killed: the run stops then, as it would have without it.
+The two share a pipe: the attending process writes the person's wishes into it. Its end without `detach` means that the
+attending process was killed: the run stops then, as it would have without it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Attendant:
         """Begin to listen on standard input.
 
         Args:
-            announce_to: File descriptor on which the other process waits for the run's id.
+            announce_to: File descriptor for the run's id; the other process waits for it.
         """
         self._announce_to = announce_to
         self._folder: Path | None = None
@@ -157,7 +157,7 @@ def run_attended(arguments: Sequence[str]) -> int:
 
 
 def _start(arguments: Sequence[str], output: int | None) -> tuple[subprocess.Popen[bytes], int]:
-    """The run's process, and the descriptor on which it announces the run."""
+    """The run's process, and the descriptor that it announces the run on."""
     announced, announce_to = os.pipe()
     child = subprocess.Popen(
         [sys.executable, "-m", "trainflow", *arguments, "--announce-to", str(announce_to)],
@@ -191,7 +191,7 @@ def ask(*, otherwise: str) -> str:
     """Ask a person who has typed Ctrl-C what to do about the run.
 
     Args:
-        otherwise: The answer where there is none: Ctrl-C again, or a closed input.
+        otherwise: The answer for Ctrl-C again, or for a closed input.
 
     Returns:
         `STOP`, `LEAVE` or `GO_ON`.

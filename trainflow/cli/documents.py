@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
-"""Folder of the pages in the checkout that the command runs from; an installed client has none."""
+"""Folder of the pages in the checkout that the command runs from; it is missing in an installed client."""
 
 
-def path_of(name: str) -> str:
+def page_path(name: str) -> str:
     """The whole path of a page, for a sentence; outside of a checkout, where it is in the repository.
 
     Args:

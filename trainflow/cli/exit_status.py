@@ -1,4 +1,4 @@
-"""How commands end: their exit statuses, and the sentence of one that refuses what it was given."""
+"""Exit statuses of commands, and the sentence of a command that refuses its input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAILED = 1
 """The run has failed."""
 
 BAD_INPUT = 2
-"""What was handed in is at fault: the spec, the data set, the program, a folder, an option, the credentials."""
+"""The user's input is at fault: the spec, the data set, the program, a folder, an option, the credentials."""
 
 ABORTED = 130
 """128 + SIGINT, as shells have it."""

@@ -27,7 +27,7 @@ IMAGE = "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
 """A public image with Python and PyTorch, for programs without an image of their own."""
 
 TO_SET = "change-me"
-"""Value of a flag that the script requires and that has no default."""
+"""Value of a required flag of the script without a default."""
 
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 """Texts that need no quotes in YAML, as far as they are not read as something else."""
@@ -35,7 +35,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What a spec needs and no source says."""
+    """Values of a spec that no source contains."""
 
     script: Path
     """The script, in the folder of the spec or below it."""
@@ -53,10 +53,10 @@ def name_for(script: Path) -> str:
 
 
 def program_in(script: Path) -> Program:
-    """What the script's source says.
+    """Program described by the script's source.
 
     Raises:
-        InvalidRunSpec: If there is no such Python file; names it.
+        InvalidRunSpec: If the Python file does not exist or cannot be read; names it.
     """
     try:
         return read_program(script.read_text(encoding="utf-8"))

@@ -65,7 +65,7 @@ def instance_reference() -> str:
 
 
 def room_row(instance: InstanceType) -> str:
-    """What a node of a type has, keeps and leaves to pods."""
+    """Table row of a type: CPU and memory of a node, its reservations, and the room for pods."""
     rooms = (allocatable(instance), daemon_set_requests(instance), room_for_pods(instance))
     return " | ".join([f"| {instance.name}", *map(_amount, rooms), f"{instance.max_pods} |"])
 

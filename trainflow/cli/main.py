@@ -26,10 +26,10 @@ from trainflow.cli.operate.place import (
     Out,
     PlaceName,
     Walls,
+    print_to,
     require_time_scale,
     require_twin,
-    told_on,
-    words_for_twin,
+    twin_arguments,
 )
 from trainflow.cli.plugins import leave_plugins
 from trainflow.cli.schema_names import SchemaOf
@@ -105,8 +105,8 @@ def run(
     is packed and uploaded first. On a terminal Ctrl-C asks whether to stop the run or to detach from it; a run goes on
     when its terminal is closed.
 
-    Exit status: 0 succeeded or detached, 1 failed, 2 what was handed in is at fault, 3 the loss is no number, 4 a limit
-    of the run was reached, 130 aborted.
+    Exit status: 0 succeeded or detached, 1 failed, 2 the input is at fault, 3 the loss is not finite, 4 a limit of the
+    run was reached, 130 aborted.
     """
     if local and place is not None:
         refuse("Give --local for the twin or --place for a deployment, not both.")
@@ -121,7 +121,7 @@ def run(
             from trainflow.cli.attended import run_attended, run_detached
 
             arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
-            arguments += [*words_for_twin(faults=faults, walls=walls), *([] if page else ["--no-page"])]
+            arguments += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
             status = run_detached(arguments, out=out) if detach else run_attended(arguments)
         else:
             from rich.console import Console
@@ -140,7 +140,7 @@ def run(
                 faults=faults,
                 walls=walls,
                 busy=console.status,
-                say=told_on(console),
+                say=print_to(console),
             )
             attendant = Attendant(announce_to) if announce_to is not None else None
             status = run_at(
@@ -194,7 +194,7 @@ def ui(
     """Show runs on a page in the browser.
 
     They are this machine's, or with --place those of a deployment, read with your own credentials. The page is served
-    to this machine alone, until Ctrl-C. Its address holds a token: who has it sees the runs.
+    only to this machine, until Ctrl-C. Its address contains a token: everyone who knows it sees the runs.
     """
     from rich.console import Console
 
@@ -376,7 +376,7 @@ def doctor(
     Checks whether they find each other, their files, their devices and their image. The cluster is that of the run's
     place, or with --kubeconfig any other one.
 
-    Exit status: 0 nothing failed, 1 a check failed, 2 there is nothing to examine.
+    Exit status: 0 nothing failed, 1 a check failed, 2 no pods were found.
     """
     from rich.console import Console
 
@@ -520,7 +520,7 @@ def rest(
 
 
 def _console_for_sentences() -> Console:
-    """Prints text as it is: names in brackets are no markup, numbers have no colour, and no line is broken."""
+    """Prints text as it is: it ignores markup, colours nothing, and does not break lines."""
     from rich.console import Console
 
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)

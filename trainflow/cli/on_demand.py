@@ -1,4 +1,4 @@
-"""An app of many commands, of which only the one that is called is built.
+"""An app of many commands that builds only the command that is called.
 
 typer reads the parameters of every command of an app at each start; for the commands of this package that takes as long
 as the import of typer itself.

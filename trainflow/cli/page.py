@@ -30,13 +30,12 @@ class PageBeside:
 def page_beside(
     place: Runs, console: Console, *, folder: Path | None = None, name: str = ""
 ) -> Iterator[PageBeside | None]:
-    """A page over the runs of a place; None if there is no port for it.
+    """A page over the runs of a place; None if a port cannot be opened.
 
     Args:
         place: Where runs go on.
         console: Where to print the address.
-        folder: Where ended runs of this machine have left their folders; None for a deployment, of whose runs they say
-            nothing.
+        folder: Folder of the folders of this machine's ended runs; None for a deployment.
         name: Name of a deployment, for the title.
     """
     with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""What a command that is over in a moment does without."""
+"""Start-up work that short commands leave out."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 
 
 def leave_plugins() -> None:
-    """Let pydantic look for no plugins: it reads the metadata of every installed package, 0.1 s of processor time.
+    """Make pydantic skip its search for plugins: it reads the metadata of every installed package, 0.1 s of processor
+    time.
 
-    For commands alone that start no other program, which would inherit it.
+    Only for commands that do not start another program, which would inherit the setting.
     """
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")

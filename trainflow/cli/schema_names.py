@@ -1,4 +1,4 @@
-"""What there are JSON Schemas of, apart from the schemas: `--help` waits for none."""
+"""Names of the JSON Schemas, in a module apart from the schemas, so that `--help` does not wait for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class SchemaOf(StrEnum):
-    """What a schema describes."""
+    """Documents with a schema."""
 
     RUN_SPEC = "run-spec"
     OVERRIDE = "override"

@@ -1,5 +1,5 @@
-"""The JSON Schemas of the files that people write, from which editors complete and check them, and of what the command
-prints for programs. `make schema` writes those of files into `config/`."""
+"""JSON Schemas of the files that people write and of the documents that the command prints for programs. Editors
+complete and check files by them. `make schema` writes those of files into `config/`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NULL = {"type": "null"}
 
 
-def schema_of(what: SchemaOf) -> dict[str, Any]:
+def build_schema(what: SchemaOf) -> dict[str, Any]:
     """The schema, with its `$id`."""
     return _WRITTEN[what]()
 
 
 def schema_text(what: SchemaOf = SchemaOf.RUN_SPEC) -> str:
     """The content of its file."""
-    return json.dumps(schema_of(what), indent=2) + "\n"
+    return json.dumps(build_schema(what), indent=2) + "\n"
 
 
 def override_schema(of_spec: Mapping[str, Any]) -> dict[str, Any]:
-    """What `--override` takes, by the schema of the specs: no field is required, and null removes any.
+    """Schema for files of `--override`, from that of specs: fields are optional, and null removes any.
 
     That the merged spec is valid is checked when it is merged.
     """

@@ -1,4 +1,4 @@
-"""The JSON Schema that lies beside a spec, from which editors complete and check it."""
+"""JSON Schema beside a spec; editors complete and check the spec by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run has published."""
+"""Published artifacts of a run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def artifacts_below(s3: Any, bucket: str, prefix: str) -> list[Artifact]:
 
 
 def first_bytes(s3: Any, bucket: str, key: str, *, limit: int) -> bytes:
-    """The first bytes of an object, the whole of which any program of a run may have written."""
+    """The first bytes of an object; the rest may be very long, since any program of a run may have written it."""
     found = s3.get_object(Bucket=bucket, Key=key)
     with closing(found["Body"]) as body:
         content: bytes = body.read(None if found["ContentLength"] <= limit else limit)

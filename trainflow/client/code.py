@@ -34,7 +34,7 @@ NEVER_PACKED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules"
 """Names of folders that hold no code of the program's."""
 
 FRESH = timedelta(days=1)
-"""Age from which an archive is uploaded again: a bucket that deletes old objects counts their time from then on."""
+"""Archives of this age are uploaded again: a bucket that deletes old objects counts their time from then on."""
 
 NUM_LARGEST = 3
 """Files that the sentence about too large a folder names."""
@@ -68,7 +68,7 @@ class PackedCode:
 
 
 def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) -> PackedCode | None:
-    """Pack the code of a workload; None if there is nothing to pack.
+    """Pack the code of a workload; None if it has none, or packed code.
 
     Args:
         workload: The spec's workload.
@@ -144,7 +144,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _listed_by_git(folder: Path) -> list[str] | None:
-    """What Git lists in a folder; None where there is no Git repository, or no Git."""
+    """Files that Git lists in a folder; None outside of a Git repository, or without Git."""
     listing = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         done = subprocess.run(listing, capture_output=True, check=False)
@@ -156,7 +156,7 @@ def _listed_by_git(folder: Path) -> list[str] | None:
 
 
 def _commit_of(folder: Path) -> str | None:
-    """Commit of a folder's files; None where there is no Git repository, no commit, or no Git."""
+    """Commit of a folder's files; None outside of a Git repository, without commits, or without Git."""
 
     def answer(*arguments: str) -> str | None:
         try:
@@ -183,7 +183,7 @@ def _is_below(path: Path, folders: Iterable[Path]) -> bool:
 
 
 def _require_program(workload: Workload, files: dict[str, Path]) -> None:
-    """Require that the code has the workload's program; a module that it has no package for may be installed."""
+    """Require that the code contains the workload's program. Modules of other packages may be installed."""
     if workload.script is not None and os.path.normpath(workload.script) not in files:
         raise InvalidRunSpec(
             f"workload.script: there is no file '{workload.script}' among the {len(files)} files of workload.code "

@@ -15,7 +15,7 @@ from trainflow.models.spec_document import canonical
 from trainflow.models.spec_limits import require_limits_ahead
 
 TRAINING_STATE = "SubmitTraining"
-"""State in which a run's training begins; before it there are no checkpoints."""
+"""First state of a run's training; checkpoints do not exist before it."""
 
 
 class CannotContinue(TrainflowError):

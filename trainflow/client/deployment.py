@@ -17,7 +17,7 @@ class DeploymentError(Exception):
 
 
 class NotDeployed(DeploymentError):
-    """There is no such stack."""
+    """The stack does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ def invoke(client: Any, function: str, payload: Mapping[str, Any], *, deployment
         purpose: What the function does, for messages: "that sweeps".
 
     Raises:
-        PlaceUnavailable: If the deployment has no such function.
+        PlaceUnavailable: If the deployment lacks the function.
         FunctionFailed: If the function failed.
     """
     too_old = PlaceUnavailable(

@@ -22,7 +22,7 @@ MAX_RUNS = 100
 """Most runs of one grid: each costs money, and a mistyped grid grows fast."""
 
 ID_LENGTH = RUN_HASH_LENGTH // 2
-"""Hex digits after the spec's name in the id of a grid; the same number tells its runs apart."""
+"""Hex digits after the spec's name in the id of a grid; as many more identify its runs."""
 
 GRID_ID = re.compile(rf"[a-z][-a-z0-9]*-[0-9a-f]{{{ID_LENGTH}}}")
 
@@ -42,7 +42,7 @@ class Grid:
     """A grid of runs."""
 
     grid_id: str
-    """What the ids of its runs begin with."""
+    """Beginning of the ids of its runs."""
     runs: Sequence[GridRun]
 
 
@@ -55,7 +55,8 @@ def grid_of(document: Mapping[str, Any], over: Iterable[str], *, code_sha256: st
         code_sha256: Digest of the packed code; other code makes another grid.
 
     Raises:
-        InvalidRunSpec: If a field has no values or one twice, the grid is too large, or a point of it is no valid spec.
+        InvalidRunSpec: If a field lacks values or repeats one, the grid is too large, or a point of it is not a valid
+            spec.
     """
     axes = _axes(over)
     if (size := math.prod(map(len, axes.values()))) > MAX_RUNS:
@@ -75,7 +76,7 @@ def grid_of(document: Mapping[str, Any], over: Iterable[str], *, code_sha256: st
 
 
 def members(runs: Iterable[RunSummary], grid_id: str) -> list[RunSummary]:
-    """The runs of a grid, the one that was started first at the front; empty for a text that is no grid's id."""
+    """The runs of a grid, the first started one at the front; empty for a text that is not the id of a grid."""
     if GRID_ID.fullmatch(grid_id) is None:
         return []
     found = [

@@ -1,13 +1,12 @@
-"""Runs for programs: a place, whose runs are objects that can be asked and told.
+"""Runs for programs: a place, whose runs are objects with methods.
 
     from trainflow.client import connect
 
-    run = connect("mine").start("spec.yaml")
-    for line in run.logs(follow=True):
+    run = connect("mine").start("spec.yaml") for line in run.logs(follow=True):
         print(line)
     print(run.status().loss, run.wait().error)
 
-Every method may raise a `TrainflowError` with one sentence: what is not there, which permission is missing, what to do.
+Every method may raise a `TrainflowError` with one sentence: the missing thing or permission, and the next step.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ POLL_SECONDS = 5.0
 
 
 class Starter(Protocol):
-    """How a place starts runs; both methods return the run's id."""
+    """Starts runs at a place; both methods return the run's id."""
 
     def start(self, spec: Spec, overrides: Sequence[Path]) -> str:
         """Start a run, with what files of overrides say instead."""
@@ -65,10 +64,10 @@ class Client:
         return self.reader.runs()
 
     def run(self, run_id: str) -> Run:
-        """A run that is there.
+        """An existing run.
 
         Raises:
-            RunNotFound: If there is none.
+            RunNotFound: If the run does not exist.
         """
         return Run(self.reader.describe(run_id).run_id, self)
 
@@ -76,11 +75,11 @@ class Client:
         """Start a run, which goes on without this program.
 
         Args:
-            spec: A spec, the document of one, or the path of its file, beside which its code lies.
+            spec: A spec, the document of one, or the path of its file, in the folder of its code.
             overrides: Files of the same form that say what is different this time.
 
         Raises:
-            InvalidRunSpec: If the spec describes no run that could start now; names the field.
+            InvalidRunSpec: If the described run could not start now; names the field.
         """
         return Run(self.starter.start(spec, overrides), self)
 
@@ -154,7 +153,7 @@ class Run:
         return self.client.reader.report(self.run_id)
 
     def artifacts(self) -> list[Artifact]:
-        """What the run has published so far."""
+        """Artifacts that the run has published so far."""
         return self.client.reader.artifacts(self.run_id)
 
     def pull(self, folder: Path) -> list[Path]:
@@ -234,7 +233,7 @@ def this_machine(*, out: Path = Path("out"), home: Path = Path(".trainflow")) ->
 
 
 def _read(spec: Spec, overrides: Sequence[Path]) -> tuple[RunSpec, Path]:
-    """The spec, and the folder beside which its code lies."""
+    """The spec, and the folder that its code's path is relative to."""
     from trainflow.client.spec_file import read_spec
     from trainflow.models.run_spec import RunSpec
 

@@ -107,7 +107,7 @@ class LocalRuns:
         raise RunNotFound(f"{folder} has no {RECORD}: {NO_RECORD}")
 
     def started(self, run_id: str) -> LocalStart | None:
-        """How a run was started; None for a run of an earlier version, which did not keep it."""
+        """Start arguments of a run; None for a run of an earlier version, which did not keep them."""
         from trainflow.client.local_start import read_start
 
         return read_start(self._folder(run_id))
@@ -193,7 +193,7 @@ class LocalRuns:
         return self.record(run_id)
 
     def _wait_for_record(self, folder: Path) -> None:
-        """Until the report, which is written last, is there; or until the twin has ended without."""
+        """Wait for the report, which is written last, or for the end of the twin."""
         deadline = time.monotonic() + END_SECONDS
         while not (folder / REPORT).is_file() and read_address(folder) is not None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -253,7 +253,7 @@ class LocalRuns:
         """See `RunReader`.
 
         Raises:
-            RunNotFound: If the run has ended: there is nothing to follow.
+            RunNotFound: If the run has ended, so that it cannot be followed.
         """
         folder = self._folder(run_id)
         live = self._live(folder)
@@ -370,7 +370,7 @@ def _lines_from(path: Path, offset: int) -> Iterator[str]:
 
 
 def _summary(folder: Path) -> RunSummary | None:
-    """A run by its folder; None for a folder that is none's."""
+    """A run by its folder; None for a folder of another kind."""
     began = read_start_time(folder)
     # Asked before the record and the address, which are made later: a run that has just begun to run is not over.
     if is_starting(folder) and began is not None:
@@ -399,7 +399,7 @@ def _as_started(details: RunState, folder: Path) -> RunState:
 
 
 def _document(path: Path) -> dict[str, Any] | None:
-    """A record, as far as a list needs it; None if there is none that can be read."""
+    """A record, as far as a list needs it; None if it is missing or unreadable."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         RunStatus(document["status"])

@@ -1,4 +1,4 @@
-"""What a run of the twin was started with, in its folder: a twin that is killed leaves no record of it."""
+"""Start arguments of a run of the twin, in its folder: a twin that is killed does not leave a record of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE_NAME = "start.json"
 
 @dataclass(frozen=True, kw_only=True)
 class LocalStart:
-    """How a run was started."""
+    """Arguments of a run's start."""
 
     spec: Mapping[str, Any]
     """The run spec, with the URL of packed code."""
@@ -34,7 +34,7 @@ def write_start(folder: Path, start: LocalStart) -> None:
 
 
 def read_start(folder: Path) -> LocalStart | None:
-    """How the run of a folder was started; None for a run of an earlier version, which left no such file."""
+    """Start arguments of the run of a folder; None for a run of an earlier version, which did not write them."""
     try:
         document = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
         return LocalStart(spec=dict(document["spec"]), image_root=Path(document["image_root"]))

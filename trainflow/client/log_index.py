@@ -11,7 +11,7 @@ from trainflow.models.run import Stage
 from trainflow.observed.pod import Pod
 
 FILE_NAME = "pods.jsonl"
-"""File beside the logs, with a line for each pod in the order in which their logs began."""
+"""File beside the logs, with a line for each pod in the order of their first lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

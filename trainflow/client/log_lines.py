@@ -101,7 +101,7 @@ def _group(word: str, *, before: str) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text as a pattern, in which any space stands for any spaces."""
+    """Pattern for a text; a space matches any number of spaces."""
     return re.sub(r"\s+", r"\\s+", re.sub(r"([.^$*+?{}\[\]\\|()])", r"\\\1", text))
 
 

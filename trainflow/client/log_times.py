@@ -1,7 +1,7 @@
-"""When the lines of a stored log were logged.
+"""Times of the lines of a stored log.
 
-People read `<pod>.log`, so its lines bear no stamps. `<pod>.times` beside it has a line for each second in which
-something was logged: the second in UTC, and the offset of its first line in the log.
+People read `<pod>.log`, so its lines bear no stamps. `<pod>.times` beside it has a line for each second with log lines:
+the second in UTC, and the offset of its first line in the log.
 """
 
 from __future__ import annotations

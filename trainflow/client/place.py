@@ -37,7 +37,7 @@ NOT_INSTALLED = {
     LOCAL: "The twin needs a checkout of the Trainflow repository, which this installation does not have: clone the "
     "repository, type `make run` in it, and then `.venv/bin/trainflow run SPEC --local`.",
 }
-"""What to do about places that another package brings."""
+"""Advice for places that another package adds."""
 
 
 class PlaceUnavailable(TrainflowError):
@@ -68,7 +68,7 @@ class PlaceRefused(TrainflowError):
 
 
 class LogNotFound(TrainflowError):
-    """There is no such log, or none any more."""
+    """The log does not exist (any more)."""
 
     input_at_fault = True
 
@@ -91,14 +91,14 @@ class LogRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceOptions:
-    """What a person may say about a place; each place reads what concerns it."""
+    """A person's options for a place; each place reads those that concern it."""
 
     out: Path = Path("out")
     """Folder for the runs' folders: record, report, logs."""
     home: Path = Path(".trainflow")
     """The twin's S3 buckets and shared file system."""
     time_scale: float = 30.0
-    """Waits of the state machines take `1 / time_scale` of their time; a deployment has no such scale."""
+    """Waits of the state machines take `1 / time_scale` of their time; deployments ignore it."""
     kubeconfig: Path | None = None
     """A cluster to use instead of the place's own."""
     image_root: Path | None = None
@@ -142,10 +142,10 @@ class FollowedRun(Protocol):
         """Whether the place says that the run is over."""
 
     def record(self, *, aborted: RunError | None = None) -> RunRecord:
-        """What happened; to be asked for after the context is left.
+        """Record of the run; to be called after the context is left.
 
         Args:
-            aborted: Why the run was given up, if its execution may not have ended by itself.
+            aborted: Reason why the run was given up, if its execution may not have ended by itself.
         """
 
     def steps(self) -> list[Step]:
@@ -199,7 +199,7 @@ class RunReader(Runs, Protocol):
         """Lines of a pod's log.
 
         Raises:
-            LogNotFound: If there is no such log, or none any more.
+            LogNotFound: If the log does not exist (any more).
         """
 
     def execute(
@@ -218,14 +218,14 @@ class RunReader(Runs, Protocol):
         """The cluster of a run that goes on, and the namespace of its pods."""
 
     def sweep(self, *, delete: bool) -> SweepReport:
-        """What ended runs have left in the clusters and tables of the place.
+        """Leftovers of ended runs in the clusters and tables of the place.
 
         Args:
             delete: Whether it is deleted; otherwise it is listed.
         """
 
     def artifacts(self, run_id: str) -> list[Artifact]:
-        """What the run has published so far."""
+        """Artifacts that the run has published so far."""
 
     def fetch(self, artifact: Artifact, path: Path) -> None:
         """Write an artifact to a file, in folders that are made."""
@@ -239,8 +239,7 @@ class Place(Runs, Protocol):
 
         Args:
             spec: What to run.
-            code: The packed `workload.code`, which is uploaded and replaced by its URL; None if there is nothing to
-                pack.
+            code: The packed `workload.code`, which is uploaded and replaced by its URL; None without code to pack.
             run_id: Another id than a new one; the same id and spec twice start one run.
 
         Raises:
@@ -303,7 +302,7 @@ def open_place(name: str, options: PlaceOptions) -> AbstractContextManager[Place
 
 
 def new_run_id(spec: RunSpec, started_at: datetime) -> str:
-    """Id of a run: the spec's name, and what tells this run from others of the same spec."""
+    """Id of a run: the spec's name, and a suffix that differs between runs of the same spec."""
     import hashlib  # a list of runs needs none
 
     digest = hashlib.sha256(f"{spec.model_dump_json()}{started_at.isoformat()}".encode()).hexdigest()

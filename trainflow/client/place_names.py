@@ -1,4 +1,4 @@
-"""What people call their deployments: names in a configuration file, with account and Region."""
+"""Names that people give to their deployments, in a configuration file, with account and Region."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainflow.client.place_variable import VARIABLE
 
 @dataclass(frozen=True, kw_only=True)
 class NamedPlace:
-    """What a person calls a deployment, and how it is reached."""
+    """A person's name for a deployment, and its address."""
 
     name: str
     deployment: str
@@ -23,17 +23,17 @@ class NamedPlace:
     profile: str | None = None
     """Profile of the credentials; None for those that boto3 finds."""
     mlflow: str | None = None
-    """MLflow server to which `trainflow export` writes the place's runs where it is told no tracker."""
+    """MLflow server that `trainflow export` writes the place's runs to, if its options do not name a tracker."""
     experiment: str | None = None
     """Its experiment."""
     wandb: str | None = None
-    """Project in Weights & Biases to which it writes them."""
+    """Project in Weights & Biases that it writes them to."""
 
     def session(self) -> Any:
         """A boto3 session of its own.
 
         Raises:
-            PlaceUnavailable: If there is no such profile, or no Region.
+            PlaceUnavailable: If the profile does not exist, or a Region is not set.
         """
         import boto3
         from botocore.exceptions import ProfileNotFound
@@ -61,8 +61,8 @@ class PlaceNames:
     default: str | None = None
 
     def named(self, name: str | None) -> NamedPlace | None:
-        """The place to use: the given name, else that of the environment, else the default. A name that the file does
-        not have is a deployment's own. None if there is no name at all."""
+        """The place to use: the given name, else that of the environment, else the default; None without any. A name
+        that is not in the file is a deployment's own."""
         chosen = name or os.environ.get(VARIABLE) or self.default
         if chosen is None:
             return None
@@ -75,7 +75,7 @@ def config_file() -> Path:
 
 
 def read_names(path: Path | None = None) -> PlaceNames:
-    """The names in the configuration file; none where there is no file.
+    """The names in the configuration file; empty if it does not exist.
 
     Raises:
         PlaceUnavailable: If the file cannot be read or says something else; names the field.

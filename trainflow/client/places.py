@@ -20,14 +20,14 @@ POLL_SECONDS = 2.0
 """Time between two polls of an execution: quotas of Step Functions are shared by all callers of an account."""
 
 TOKEN_SECONDS = 600
-"""Age at which a token of the cluster is replaced; EKS accepts it for 15 minutes."""
+"""Age of a cluster's token at its replacement; EKS accepts it for 15 minutes."""
 
 
 def open_deployment(place: NamedPlace | None) -> DeployedRuns:
     """The runs of a deployment; without a name, of the only one in the Region.
 
     Raises:
-        PlaceUnavailable: If there is no such deployment, or more than one to choose from.
+        PlaceUnavailable: If the deployment does not exist, or if there are several to choose from.
         PlaceRefused: If AWS does not let the caller read its address.
     """
     from trainflow.client.runs import DeployedRuns

@@ -1,4 +1,4 @@
-"""What a run would use, take, create and cost, before it is started. Nothing is created."""
+"""Plan of a run before it is started: its instance types, time, objects and cost. Nothing is created."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from trainflow.observed.run_state import VERSION
 from trainflow.report.published_figures import PublishedFigure, figure_of_spec
 
 WATCHING = "WatchTraining"
-"""State in which a run trains."""
+"""State of a run during its training."""
 
 SHAPE = ("workload.script", "workload.module", "workload.command", "workload.launcher")
-"""Fields in which two specs run the same program."""
+"""Fields that two specs of the same program share."""
 
 SIZE = ("compute.instance_type", "compute.num_nodes", "compute.processes_per_node")
-"""Fields in which they run it on the same nodes."""
+"""Fields that they also share if they run it on the same nodes."""
 
 
 RUN_LIMITS = ("max_total_hours", "deadline", "max_usd")
-"""Limits at which a run ends with a checkpoint."""
+"""Limits that end a run with a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One instance type that the run may get, in the order in which they are tried."""
+    """One instance type that the run may get, in the order of use."""
 
     instance_type: str
     usd_per_hour: float | None
@@ -53,12 +53,12 @@ class Estimate:
     run_id: str | None = None
     """The earlier run; None for an estimate by published figures."""
     source: str | None = None
-    """Where the figures were published; such an estimate is of the training alone."""
+    """Source of published figures; such an estimate covers only the training."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a spec asks for."""
+    """Plan for a spec."""
 
     name: str
     place: str | None = None
@@ -83,11 +83,11 @@ class Plan:
     events: EventBound
     """The most events that the run's executions can have in their histories."""
     spot_trouble: str | None = None
-    """Why Spot prices are not known; None if they are."""
+    """Reason why Spot prices are unknown; None if they are known."""
     planned: PlannedRun | None = None
-    """What the run would submit and what would keep it from starting; None where the place was not asked."""
+    """Objects that the run would submit, and reasons that would prevent its start; None if the place was not asked."""
     planned_trouble: str | None = None
-    """Why that is not known; None if it is."""
+    """Reason why that is unknown; None if it is known."""
 
     def as_json(self) -> dict[str, Any]:
         """The document that `trainflow plan --json` prints."""
@@ -109,18 +109,18 @@ def plan_of(
     planned: PlannedRun | None = None,
     planned_trouble: str | None = None,
 ) -> Plan:
-    """What the spec asks for.
+    """Make the plan for a spec.
 
     Args:
         spec: The spec.
         region: Region whose prices count.
         place: Name of the place that was asked; None if none was.
         earlier: Records of runs, the newest first.
-        of_twin: Whether these were runs of the twin, whose times tell no price.
+        of_twin: Whether these were runs of the twin, whose times do not give a price.
         spot: Spot prices by instance type; None if they were not asked for.
-        spot_trouble: Why they are not known.
-        planned: What the place says that the run would submit; None if it was not asked.
-        planned_trouble: Why it was not.
+        spot_trouble: Reason why they are unknown.
+        planned: The place's own plan; None if it was not asked.
+        planned_trouble: Reason why it was not.
     """
     compute = spec.compute
     candidates = [

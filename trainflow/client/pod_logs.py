@@ -21,7 +21,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class PodNotFound(LogNotFound):
-    """The cluster has no such pod, or none any more."""
+    """The pod is not in the cluster (any more)."""
 
 
 def parse_since(text: str, now: datetime) -> datetime:
@@ -82,7 +82,7 @@ def followed_lines(
         run_id: The run.
         pod: The first pod; None to wait for it.
         request: The rank, and from when on.
-        has_run_ended: Whether there will be no other pod.
+        has_run_ended: Whether the run has ended, so that no pod follows.
         poll_seconds: Time between two questions for the next pod.
     """
     current = pod or _next_pod(source, run_id, None, request, has_run_ended, poll_seconds)

@@ -1,4 +1,4 @@
-"""What a program says of its flags when it is started with `--help`, here and with this Python.
+"""Flags in a program's output of `--help`, started here and with this Python.
 
 Running a program is more than reading its source, so callers have been asked to.
 """
@@ -40,7 +40,7 @@ OPTION_LINE = re.compile(r"^[\s│|*]*(?=--?[A-Za-z\[])")
 """Beginning of a line that explains an option: indented, in the frame that typer draws, `*` for a required one."""
 
 REQUIRED = re.compile(r"^[\s│|]*\*|\[required\]")
-"""How click and typer mark a required option."""
+"""Marks of click and typer for a required option."""
 
 
 class HelpUnavailable(Exception):
@@ -63,7 +63,7 @@ class Flags:
 
 
 def doubts_by_help(workload: Workload, *, folder: Path, seconds: float = SECONDS) -> list[str]:
-    """What the program's own help says against the arguments of a spec, in sentences.
+    """Contradictions between the program's own help and the arguments of a spec, in sentences.
 
     Args:
         workload: The program; it is started.
@@ -100,7 +100,7 @@ def command_for(workload: Workload) -> tuple[str, ...]:
 
 
 def working_directory(workload: Workload, folder: Path) -> Path:
-    """Folder in which the program starts.
+    """Working directory of the program.
 
     Raises:
         HelpUnavailable: If its code is not a folder of this machine.
@@ -113,7 +113,7 @@ def working_directory(workload: Workload, folder: Path) -> Path:
 
 
 def output_of(words: Sequence[str], *, cwd: Path, environ: Mapping[str, str], seconds: float) -> str:
-    """What a program prints before it ends with success.
+    """Output of a program that ends with success.
 
     Raises:
         HelpUnavailable: If it cannot be started, fails or does not end in time; it has been ended then, with all that
@@ -219,7 +219,7 @@ def _usage(text: str) -> str:
 
 
 def _outside_of_brackets(text: str) -> str:
-    """A usage without its optional parts, and without groups of which one is required."""
+    """A usage without its optional parts, and without groups with one required member."""
     depth, outside = 0, []
     for character in text:
         if character in "[(":

@@ -1,6 +1,6 @@
-"""The flags of a Python script that say where it writes, by their names and by the calls in which it uses them.
+"""Flags of a Python script for the places of its outputs, found by their names and by the calls that use them.
 
-A flag that only sounds like an output, such as a number `--save` of steps, is left alone.
+A flag that only sounds like an output, such as a number `--save` of steps, is ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER_NAMES = (
     *("checkpoint_dir", "checkpoints_dir", "ckpt_dir", "result_dir", "results_dir"),
     *("log_dir", "logdir", "logging_dir", "tensorboard_dir"),
 )
-"""Names that scripts give to folders of their results, the most telling first."""
+"""Names that scripts give to folders of their results, the most specific first."""
 
 PATH_NAMES = (
     *("output", "out", "save", "save_path", "save_to", "save_model_path", "model_path_out"),
@@ -84,14 +84,14 @@ class Writes:
 
 
 def outputs(flags: Mapping[str, Flag], writes: Writes, *, data: str | None = None) -> dict[str, str]:
-    """The path below the run's folder for each flag that says where the script writes; `.` for the folder itself.
+    """The path below the run's folder for each output flag of the script; `.` for the folder itself.
 
-    Of several folders, the most telling one is the run's folder, and the others are folders in it.
+    If there are several folders, the most specific one is the run's folder, and the others are folders in it.
 
     Args:
         flags: The script's flags.
         writes: What its calls write to.
-        data: Its flag for the data set, which is no output.
+        data: Its flag for the data set, which is not an output.
     """
     known = {name: number for number, name in enumerate((*FOLDER_NAMES, *PATH_NAMES))}
     found = [flag for flag in flags.values() if flag.name != data and _is_output(flag, writes)]
@@ -139,7 +139,7 @@ def _is_file(flag: Flag, writes: Writes) -> bool:
 
 
 def _last_part(flag: Flag) -> str:
-    """Last part of the default's path; empty if it has none that can be a name."""
+    """Last part of the default's path; empty if it cannot be a name."""
     part = posixpath.basename(str(flag.default or "").rstrip("/"))
     return "" if part in (".", "..", "~") or "{" in part or "}" in part else part
 
@@ -160,7 +160,7 @@ def _paths(call: ast.Call) -> tuple[list[ast.expr], bool]:
 
 
 def _leading(node: ast.expr) -> str | None:
-    """Name of the value with which a path begins: `out` in `os.path.join(args.out, "model.pt")`."""
+    """Name of the value at the beginning of a path: `out` in `os.path.join(args.out, "model.pt")`."""
     match node:
         case ast.Attribute(value=ast.Name(id=owner), attr=name):
             return None if owner == "self" else name

@@ -1,4 +1,4 @@
-"""What a Python training script says of itself in its source: its flags, its launcher, its progress and checkpoints.
+"""Facts in the source of a Python training script: its flags, its launcher, its progress and checkpoints.
 
 The source is read and never run.
 """
@@ -17,7 +17,7 @@ from trainflow.models.workload import Arguments, Launcher, Workload
 
 DATA_FLAGS = ("data_dir", "data-dir", "data_path", "data-path", "data", "dataset_path", "train_file")
 RESUME_FLAGS = ("resume_from_checkpoint", "resume-from-checkpoint", "resume_from", "resume-from", "resume", "ckpt_path")
-"""Names that scripts give these flags, the most telling first."""
+"""Names that scripts give these flags, the most specific first."""
 
 LIBRARIES = {
     "transformers": "hugging-face",
@@ -39,7 +39,7 @@ class ProgramUnreadable(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """What a script's source says."""
+    """Facts in a script's source."""
 
     flags: Mapping[str, Flag] = field(default_factory=dict)
     accepts_others: bool = False

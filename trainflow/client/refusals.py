@@ -40,7 +40,7 @@ ACTIONS = {
 DENIED = frozenset(
     {"AccessDenied", "AccessDeniedException", "AuthorizationError", "UnauthorizedOperation", "403", "Forbidden"}
 )
-"""Codes of the services for a caller who lacks a permission; S3 answers HEAD with the status alone."""
+"""Codes of the services for a caller who lacks a permission; S3 answers HEAD with only the status."""
 
 KEY_DENIED = frozenset({"KmsAccessDeniedException"})
 """Codes for a caller who may not use the KMS key behind what is asked for: those of Step Functions and CloudWatch (API
@@ -48,11 +48,11 @@ references, 'Errors'). S3 and DynamoDB use the codes of every refusal. Lambda's 
 role of the function."""
 
 READS_OBJECTS = frozenset({"GetObject", "HeadObject"})
-"""Operations of S3 that also need the key of an encrypted object; where there is no object, S3 says so to those who may
-list the bucket alone (S3 API reference, 'Permissions')."""
+"""Operations of S3 that also need the key of an encrypted object. S3 reports a missing object only to those who may
+list the bucket (S3 API reference, 'Permissions')."""
 
 OR_OF_OBJECTS = ", or kms:Decrypt on the object's key, or s3:ListBucket if there is no such object"
-"""What may be missing besides, where S3 names no action."""
+"""Further permissions that may be missing, for answers of S3 that do not name an action."""
 
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired"})
 """Codes for credentials that were valid once."""
@@ -61,11 +61,11 @@ UNKNOWN_KEY = frozenset({"AuthFailure", "InvalidAccessKeyId", "InvalidClientToke
 """Codes for credentials that AWS does not know."""
 
 _NAMED_ACTION = re.compile(r"not authorized to perform: (?P<action>[a-z0-9-]+:[A-Za-z]+)")
-"""What services say of the missing permission (IAM user guide, 'Troubleshoot access denied error messages'). S3 names
-`kms:Decrypt` so where it may read an object and not its key."""
+"""Text of services about the missing permission (IAM user guide, 'Troubleshoot access denied error messages'). S3 names
+`kms:Decrypt` in this way if it may read an object and not its key."""
 
 _NAMED_KEY = re.compile(r"KMS key access denied|customer master key")
-"""How DynamoDB and KMS say it without the action."""
+"""Texts of DynamoDB and KMS that do not name the action."""
 
 
 def told(method: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -89,7 +89,7 @@ def is_refusal(error: BotoCoreError | ClientError) -> bool:
 
 
 def sentence_of(error: BotoCoreError | ClientError) -> str:
-    """What AWS said, and the action that was refused."""
+    """AWS's message, and the action that was refused."""
     if not isinstance(error, ClientError):
         return f"AWS cannot be asked: {_one_line(str(error))}."
     said = error.response.get("Error", {})

@@ -1,4 +1,4 @@
-"""The runs of one deployment, through the APIs of AWS and Kubernetes alone: also those of the twin, which has both."""
+"""The runs of one deployment, only through the APIs of AWS and Kubernetes: also those of the twin, which has both."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class DeployedRuns:
 
     @told
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
-        """See `Place`. The new run's preflight, which sees the file system, tells whether there is a checkpoint."""
+        """See `Place`. The new run's preflight, which sees the file system, checks the checkpoints."""
         return self.start(spec_continuing(self.record(run_id), changes))
 
     @told
@@ -276,7 +276,7 @@ class DeployedRuns:
     def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
         """See `RunReader`. The cluster has the logs of pods until they are deleted, and CloudWatch Logs afterwards.
 
-        Where CloudWatch Logs has none, the last lines of an ended run are in the artifact bucket.
+        If CloudWatch Logs lacks them, the last lines of an ended run are in the artifact bucket.
         """
         execution = self._execution(run_id)
         if request.pod is None:
@@ -312,7 +312,7 @@ class DeployedRuns:
 
         Raises:
             CommandNotRun: If the cluster does not take it.
-            TrainflowError: If the run has no such pod, or the caller may not see the cluster.
+            TrainflowError: If the run lacks the pod, or the caller may not see the cluster.
         """
         execution = self._execution(run_id)
         if _backend_of(execution) not in KUBERNETES_KINDS:
@@ -386,16 +386,16 @@ class DeployedRuns:
         )
 
     def settle(self) -> None:
-        """Wait for what the end of a run triggers, where the place can tell that it is done: AWS cannot."""
+        """Wait until the functions that the end of a run triggers are done, if the place can know it: AWS cannot."""
 
     @told
     def kept_steps(self, run_id: str) -> KeptSteps | None:
-        """The steps that the workflow kept of a run; None if there are none."""
+        """The steps that the workflow kept of a run; None without any."""
         stored = self._stored(run_id, STEPS_FILE)
         return kept_steps_from_json(stored) if stored else None
 
     def _final_record(self, execution: Any) -> RunRecord | None:
-        """The record that the end of the run has written; None if there is none yet, or one of a later version."""
+        """The record that the end of the run has written; None before that, or for one of a later version."""
         stored = self._stored(execution["name"], "run.json") if _has_ended(execution) else None
         try:
             return RunRecord.model_validate_json(stored) if stored else None
@@ -420,7 +420,7 @@ class DeployedRuns:
         return tree
 
     def _stored(self, run_id: str, name: str) -> bytes | None:
-        """A file that the workflow keeps of a run; None if there is none, or one too large to be the workflow's."""
+        """A file that the workflow keeps of a run; None if it is missing, or too large to be the workflow's."""
         s3 = self._client("s3")
         try:
             found = first_bytes(s3, self._bucket, f"runs/{run_id}/{name}", limit=MAX_STORED_BYTES + 1)
@@ -429,7 +429,7 @@ class DeployedRuns:
         return found if len(found) <= MAX_STORED_BYTES else None
 
     def _pods_of(self, execution: Any) -> PodSource:
-        """Where the run's pods are seen: runs are observed without access to the cluster, too."""
+        """Source of the run's pods: runs can be observed without access to the cluster, too."""
         try:
             spec = stored_run_spec(json.loads(execution["input"]))
             if spec.compute.backend in KUBERNETES_KINDS:

@@ -1,4 +1,4 @@
-"""Run specs as files or on the standard input: YAML or JSON, alone or with an override merged over them."""
+"""Run specs as files or on the standard input: YAML or JSON, optionally with an override merged over them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import RunSpec, spec_of
+from trainflow.models.run_spec import RunSpec, spec_from_document
 from trainflow.models.spec_changes import merged
 from trainflow.models.spec_document import MAX_BYTES, decode
 from trainflow.models.spec_limits import require_limits_ahead
 
 STANDARD_INPUT = Path("-")
-"""What stands for the standard input instead of a file, for commands that can read a spec from there."""
+"""Name of the standard input in place of a file, for commands that can read a spec from there."""
 
 
 def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None = None) -> RunSpec:
@@ -26,12 +26,12 @@ def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None
         given: Content of a spec that is in no file; `path` is then its name in messages.
 
     Raises:
-        InvalidRunSpec: If a file cannot be read or is no YAML or JSON, or if they describe no run that could start
-            now; the message begins with the name of the file at fault.
+        InvalidRunSpec: If a file cannot be read or is not YAML or JSON, or if the described run could not start now;
+            the message begins with the name of the file at fault.
     """
     document = read_document(path, overrides, given=given)
     try:
-        spec = spec_of(document)
+        spec = spec_from_document(document)
         require_limits_ahead(spec, now=datetime.now(UTC))
     except InvalidRunSpec as error:
         raise InvalidRunSpec(f"{' with '.join(map(str, (path, *overrides)))}: {error}") from None
@@ -39,10 +39,10 @@ def read_spec(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None
 
 
 def read_document(path: Path, overrides: Sequence[Path] = (), *, given: bytes | None = None) -> Any:
-    """What a file and its overrides say together, before it is checked whether that is a spec.
+    """The document of a file with its overrides merged, before it is checked as a spec.
 
     Raises:
-        InvalidRunSpec: If a file cannot be read or is no YAML or JSON; the message begins with its name.
+        InvalidRunSpec: If a file cannot be read or is not YAML or JSON; the message begins with its name.
     """
     try:
         document = _document(path) if given is None else decode(given)

@@ -1,4 +1,4 @@
-"""What Spot nodes cost at this moment: prices that no file can hold, since they follow supply and demand.
+"""Present prices of Spot nodes: a file cannot hold them, since they follow supply and demand.
 
 Source: Amazon EC2 API reference, DescribeSpotPriceHistory. With the same start and end it returns the price that is in
 effect then, for each instance type and zone.
@@ -29,7 +29,7 @@ class SpotPrice:
 
 @told
 def spot_prices(ec2: Any, instance_types: Sequence[str], *, now: datetime) -> dict[str, SpotPrice]:
-    """Prices by instance type; a type that the Region does not offer as Spot has none.
+    """Prices by instance type; types that the Region does not offer as Spot are left out.
 
     Args:
         ec2: A boto3 client of the Region.

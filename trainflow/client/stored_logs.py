@@ -24,7 +24,7 @@ POLL_SECONDS = 5.0
 """Time between two polls of a log that is followed: Fluent Bit sends every five seconds (`Flush` in the chart)."""
 
 LATE = timedelta(minutes=2)
-"""How long after the newest line an older one may still arrive: nodes send on their own, and try again after errors."""
+"""Longest delay of an older line after the newest one: nodes send on their own, and try again after errors."""
 
 NUM_REMEMBERED = 20_000
 """Events that are remembered to print none twice: two pages of the API."""
@@ -73,7 +73,7 @@ class StoredLogs:
             has_ended: Whether no more lines are written; None to read what is there, and end.
 
         Raises:
-            LogNotFound: If there is no line of the pod, or no such log group.
+            LogNotFound: If lines of the pod, or the log group, do not exist.
             PlaceRefused: If the caller may not read it.
         """
         events = self._followed(pod, since, until, has_ended)

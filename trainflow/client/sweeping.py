@@ -1,4 +1,4 @@
-"""What ended runs have left: asked of a deployment's survey function, which judges and deletes it."""
+"""Leftovers of ended runs, from a deployment's survey function, which judges and deletes them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The twin of a run that starts or lives: files in the run's folder, which its process holds locked.
 
-The lock tells whether the process lives, whatever became of its number: the system releases it with the process.
-The owner's access key is in a file of its own, which the twin has in its runtime folder: programs in pods may see the
-run's folder, where that lies in the folder that stands for their image.
+The lock shows whether the process lives, even if its number is used again: the system releases it with the process. The
+owner's access key is in a file of its own, which the twin has in its runtime folder: programs in pods may see the run's
+folder, where that lies in the folder that stands for their image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainflow.client.private_folder import make_private
 
 FILE_NAME = "twin.json"
 START_FILE = "started.json"
-"""File with the time at which the run was started. It is there before anything else of the run, and stays."""
+"""File with the start time of the run. It is written before all other files of the run, and stays."""
 
 _KEY = ("access_key_id", "secret_access_key")
 
@@ -39,9 +39,9 @@ class TwinAddress:
     kubeconfig: str
     """Path of the kubeconfig of its cluster."""
     started_at: str
-    """When the run was started, in ISO 8601."""
+    """Start of the run, in ISO 8601."""
     deployment: Mapping[str, str]
-    """What the twin says of itself, as a deployment does (`DeploymentAddress`)."""
+    """Address of the twin's deployment, in the form of a real one (`DeploymentAddress`)."""
 
 
 class HeldAddress:
@@ -101,7 +101,7 @@ def is_starting(folder: Path) -> bool:
 
 
 def read_start_time(folder: Path) -> datetime | None:
-    """Time at which the run of this folder was started; None for a run of an earlier version."""
+    """Start time of the run of this folder; None for a run of an earlier version."""
     try:
         return datetime.fromisoformat(json.loads((folder / START_FILE).read_text(encoding="utf-8"))["started_at"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -12,7 +12,8 @@ from typing import Any
 from trainflow.models.daemon_sets import daemon_set
 
 TRAINING_OPERATOR_IMAGE = "ghcr.io/kubeflow/training-v1/training-operator:v1-3f15cb8"
-"""Kubeflow training operator, release 1.9.2: github.com/kubeflow/trainer, pull request 2634. It has no chart."""
+"""Kubeflow training operator, release 1.9.2: github.com/kubeflow/trainer, pull request 2634. It is not published as a
+chart."""
 
 VOLCANO = "volcano"
 
@@ -30,7 +31,8 @@ class Chart:
     values: Mapping[str, Any] = field(default_factory=dict)
     """Values that differ from the chart's own."""
     awaited: bool = False
-    """Whether the deployment fails when its pods do not start. Daemon sets of training nodes have none to wait for."""
+    """Whether the deployment fails if its pods do not start. False for daemon sets of training nodes, since these do
+    not exist yet."""
 
 
 CHARTS = (

@@ -23,7 +23,7 @@ from trainflow.configuration.slurm import Pcs, Slurm
 from trainflow.errors import InvalidRunSpec
 from trainflow.models.offerings import OFFERINGS
 from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import RunSpec, spec_of
+from trainflow.models.run_spec import RunSpec, spec_from_document
 from trainflow.models.sentences import sentences
 from trainflow.models.spec_document import decode
 
@@ -103,11 +103,11 @@ class ExistingCluster(Section):
     """Name of the cluster, as `aws eks list-clusters` shows it. Its node groups have names such as
     `trainflow-trn1-32xlarge`."""
     vpc_id: str | None = None
-    """VPC from which the Lambda functions reach a private API endpoint; if left out, they run outside of any VPC."""
+    """VPC of the Lambda functions, for a private API endpoint; if left out, they run outside of any VPC."""
     subnet_ids: tuple[str, ...] = ()
     """Private subnets of that VPC with a route to the internet."""
     security_group_id: str | None = None
-    """A security group from which the cluster's own allows connections on port 443."""
+    """A security group that the cluster's own accepts connections from on port 443."""
 
     @model_validator(mode="after")
     def _require_whole_placement(self) -> Self:
@@ -123,7 +123,7 @@ class Cluster(Section):
     kubernetes_version: Annotated[str, Field(pattern=KUBERNETES)] = "1.36"
     """Pinned: add-ons, charts and node images were chosen for it."""
     public_endpoint_cidrs: tuple[str, ...] = ()
-    """Networks from which people may reach the API server. None: it is private, reached from inside the VPC."""
+    """Networks of people who may reach the API server. None: it is private, reached from inside the VPC."""
     administrators: tuple[Annotated[str, Field(pattern=ROLE_ARN)], ...] = ()
     """IAM roles or users that administer the cluster."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
@@ -135,10 +135,10 @@ class Cluster(Section):
     """Whether people with `ssm:StartSession` reach the nodes by Systems Manager, with a shell or with a port to the
     private API server forwarded. Off: a node takes no commands from outside."""
     pod_logs: Literal["cloudwatch", "none"] = "cloudwatch"
-    """Destination of the stdout and stderr of all pods, system pods included. `cloudwatch`: to Container Insights'
-    log groups, at 0.50 USD a GB; `alarms.pod_logs_usd_per_hour` tells of a run that writes much. `none`: nowhere, and
-    the alarm is left out. Metrics, `kubectl logs` and the last lines in a run's record work either way, but the log of
-    a pod that is deleted is gone with `none`."""
+    """Destination of the stdout and stderr of all pods, system pods included. `cloudwatch`: to Container Insights' log
+    groups, at 0.50 USD a GB; `alarms.pod_logs_usd_per_hour` warns of a run that writes much. `none`: nowhere, and the
+    alarm is left out. Metrics, `kubectl logs` and the last lines in a run's record work either way, but the log of a
+    pod that is deleted is gone with `none`."""
     volcano_queues: tuple[VolcanoQueue, ...] = ()
     """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
 
@@ -174,7 +174,7 @@ class Capacity(Section):
     None: EKS takes the newest when it makes a node group, and again whenever it replaces the group's nodes.
     `trainflow check-account` says which is the newest."""
     idle_minutes: Annotated[int, Field(ge=5, le=1440)] = 20
-    """Minutes after which nodes that no run claims are released."""
+    """Minutes before nodes that no run claims are released."""
     replace_bad_nodes: bool = False
     """Whether a node that a run avoids, because its jobs failed there, is cordoned and its instance terminated, so that
     Auto Scaling starts another one. EKS itself replaces only nodes that its own monitoring finds unhealthy."""
@@ -203,7 +203,7 @@ class Lustre(Section):
     throughput_mbps_per_tib: int = 125
     """125, 250, 500 or 1000 MB/s for each TiB."""
     on_destroy: Literal["retain", "delete"] = "retain"
-    """What `make destroy` does with the file system. The files below `/runs` have been exported to the artifact bucket
+    """Treatment of the file system by `make destroy`. The files below `/runs` have been exported to the artifact bucket
     by then."""
 
     @field_validator("size_gib")
@@ -247,14 +247,15 @@ ALLOWED_IMAGE = r"^[A-Za-z0-9][A-Za-z0-9._:@/-]*[A-Za-z0-9]$"
 
 
 class Images(Section):
-    """The base images on which CodeBuild builds our images, and images that are not built."""
+    """Base images of CodeBuild's images, and images that are not built."""
 
     neuron_base: str = "public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04"
     """Base image for trn1: the last release of PyTorch/XLA for training."""
     cpu_base: str = "public.ecr.aws/docker/library/python:3.12-slim-bookworm"
     """Base image for CPU instances, and for the image `tools`."""
     torchneuron_base: str | None = None
-    """Base image for trn2, with the native TorchNeuron. It has no default because AWS has published no fixed name."""
+    """Base image for trn2, with the native TorchNeuron. It must be given, because AWS has not published a fixed
+    name."""
     tools: str | None = None
     """An image of your own for staging and publishing, with our `trainer` package. None: `make images` builds it."""
     allowed: tuple[Annotated[str, Field(pattern=ALLOWED_IMAGE)], ...] = ()
@@ -270,13 +271,13 @@ class Schedule(Section):
     expression: str
     """Times of the schedule: `cron(0 2 ? * SAT *)`, `rate(7 days)`, `at(2027-01-01T00:00:00)`."""
     time_zone: str = "UTC"
-    """IANA name of the zone in which the expression is meant."""
+    """IANA name of the expression's time zone."""
     spec: str
     """Path of the run spec, relative to the repository."""
     enabled: bool = True
     """Whether the schedule starts runs; if not, it is kept but disabled."""
     overlap: Overlap = "allow"
-    """What happens at a scheduled time while the schedule's previous run is going: `allow` starts another one, `skip`
+    """Behaviour at a scheduled time while the schedule's previous run is active: `allow` starts another one, `skip`
     starts none and sends a message, `queue` starts it when that one has ended; at most one waits."""
 
     @field_validator("expression")
@@ -288,7 +289,7 @@ class Schedule(Section):
     @field_validator("time_zone")
     @classmethod
     def _check_time_zone(cls, name: str) -> str:
-        schedule_expressions.zone_of(name)
+        schedule_expressions.parse_time_zone(name)
         return name
 
 
@@ -510,7 +511,7 @@ def load_configuration(path: Path) -> Configuration:
     """The configuration in a YAML file.
 
     Raises:
-        ConfigurationError: If there is no configuration that can be deployed.
+        ConfigurationError: If the file does not contain a configuration that can be deployed.
     """
     try:
         document = yaml.safe_load(path.read_text())
@@ -538,7 +539,9 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
     """
     where = f"schedules.{schedule.name}: {schedule.spec}"
     try:
-        spec = spec_of(decode((repository / schedule.spec).read_bytes(), is_json=schedule.spec.endswith(".json")))
+        spec = spec_from_document(
+            decode((repository / schedule.spec).read_bytes(), is_json=schedule.spec.endswith(".json"))
+        )
     except OSError as error:
         raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
     except InvalidRunSpec as error:

@@ -27,7 +27,7 @@ class BucketGrant(Section):
     bucket: Annotated[str, Field(pattern=BUCKET)]
     """Name of the bucket."""
     prefix: str = ""
-    """Prefix below which access is granted, such as `models/`. Empty: the whole bucket."""
+    """Prefix of the granted objects' keys, such as `models/`. Empty: the whole bucket."""
     read: bool = True
     """Whether runs may read and list objects, and Preflight may check that a data set exists."""
     write: bool = False

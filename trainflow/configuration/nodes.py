@@ -26,14 +26,14 @@ Mode = Literal["on-demand", "spot", "capacity-block", "reservation"]
 
 
 class Nodegroup(Section):
-    """Nodes of one instance type; there are none while no run trains."""
+    """Nodes of one instance type; they exist only while runs train."""
 
     instance_type: InstanceTypeName
     """EC2 instance type."""
     max_nodes: Annotated[int, Field(ge=1, le=1024)]
     """Most nodes that runs may ask for at once: the ceiling of the bill."""
     mode: Mode = "on-demand"
-    """How the instances are bought."""
+    """Purchase option of the instances."""
     reservation_id: Annotated[str, Field(pattern=RESERVATION)] | None = None
     """Reservation for the modes `capacity-block` and `reservation`."""
     ends_at: AwareDatetime | None = None

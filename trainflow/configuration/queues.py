@@ -32,7 +32,7 @@ class VolcanoQueue(Section):
 
     @field_validator("name")
     @classmethod
-    def _not_made_by_volcano(cls, name: str) -> str:
+    def _reject_reserved_name(cls, name: str) -> str:
         if name in MADE_BY_VOLCANO:
             raise ValueError(f"Volcano makes the queue '{name}' itself; leave it out, or choose another name")
         return name

@@ -30,7 +30,7 @@ DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 """AWS counts the days of the week from Sunday = 1."""
 
 NOT_OF_IANA = ("Factory", "localtime", "posixrules")
-"""Files among the time zones of a machine that are no zones of the IANA database."""
+"""Files among the time zones of a machine that are not zones of the IANA database."""
 
 DayRule = Callable[[date], bool]
 """Whether a day is meant by the two fields of days."""
@@ -77,7 +77,7 @@ class Cron:
     is_day: DayRule
 
     def next_after(self, after: datetime, zone: tzinfo) -> datetime | None:
-        """The next time after a time; None if there is none.
+        """The next time after a time; None if the last one has passed.
 
         A time that the clock skips in spring is left out, and a time that it shows twice in autumn is meant once
         (EventBridge Scheduler user guide, "Daylight savings time").
@@ -110,7 +110,7 @@ Times = Rate | At | Cron
 
 
 def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime | None:
-    """The next time of a schedule; None if there is none.
+    """The next time of a schedule; None if the last one has passed.
 
     Args:
         expression: `cron(…)`, `rate(…)` or `at(…)`.
@@ -120,14 +120,14 @@ def next_time(expression: str, time_zone: str, *, after: datetime) -> datetime |
     Raises:
         InvalidScheduleExpression: If EventBridge Scheduler would refuse the expression or the time zone.
     """
-    return parse(expression).next_after(after, zone_of(time_zone))
+    return parse(expression).next_after(after, parse_time_zone(time_zone))
 
 
-def zone_of(name: str) -> ZoneInfo:
+def parse_time_zone(name: str) -> ZoneInfo:
     """The time zone of an IANA name.
 
     Raises:
-        InvalidScheduleExpression: If there is no such zone.
+        InvalidScheduleExpression: If the zone does not exist.
     """
     try:
         if name in _zone_names():
@@ -195,10 +195,10 @@ class Field:
     has_steps: bool = True
 
     def values(self, text: str) -> frozenset[int]:
-        """The values that a field means.
+        """The values that a field matches.
 
         Raises:
-            InvalidScheduleExpression: If it is no list of values, ranges and steps.
+            InvalidScheduleExpression: If it is not a list of values, ranges and steps.
         """
         return frozenset().union(*(self._values(part, is_alone=part == text) for part in text.split(",")))
 
@@ -293,12 +293,12 @@ def _weekday_rule(text: str) -> DayRule:
         text = "SAT"
     if found := re.fullmatch("([0-9A-Z]+)L", text):
         last = WEEKDAY.value(found[1], text)
-        return lambda day: _weekday_of(day) == last and day.day + 7 > _days_in(day)
+        return lambda day: _cron_weekday(day) == last and day.day + 7 > _days_in(day)
     if found := re.fullmatch("([0-9A-Z]+)#([1-5])", text):
         nth, number = WEEKDAY.value(found[1], text), int(found[2])
-        return lambda day: _weekday_of(day) == nth and (day.day - 1) // 7 + 1 == number
+        return lambda day: _cron_weekday(day) == nth and (day.day - 1) // 7 + 1 == number
     numbers = WEEKDAY.values(text)
-    return lambda day: _weekday_of(day) in numbers
+    return lambda day: _cron_weekday(day) in numbers
 
 
 def _nearest_weekday(day: date) -> date:
@@ -310,7 +310,7 @@ def _nearest_weekday(day: date) -> date:
     return day
 
 
-def _weekday_of(day: date) -> int:
+def _cron_weekday(day: date) -> int:
     return day.isoweekday() % 7 + 1
 
 

@@ -82,19 +82,19 @@ class Pcs(_SlurmNodes):
     size: Literal["SMALL", "MEDIUM", "LARGE"] = "SMALL"
     """Size of the controller, which is billed by the hour, for 32, 512 or 2048 nodes."""
     idle_minutes: Annotated[int, Field(ge=1, le=1440)] = 10
-    """Minutes after which a node without a job is released. Staging, precompiling and training follow each other."""
+    """Minutes before a node without a job is released. Staging, precompiling and training follow each other."""
     queues: tuple[Nodegroup, ...]
     """Nodes by instance type. A queue is called after its type, with dashes: `trn1-32xlarge`."""
     system_nodes: Annotated[int, Field(ge=1, le=10)] = 2
-    """Most small nodes of the queue `system`, for staging and publishing. There are none while there is nothing to
-    do."""
+    """Maximum number of small nodes of the queue `system`, for staging and publishing. They exist only while they are
+    needed."""
     login_node: LoginNode | None = None
-    """Node on which people type `squeue` and `sbatch`, reached by Systems Manager's Session Manager. None: there is no
-    such node."""
+    """Node for people who use `squeue` and `sbatch`, reached by Systems Manager's Session Manager. None: it is not
+    created."""
 
     @field_validator("queues")
     @classmethod
-    def _one_a_type(cls, queues: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
+    def _unique_instance_types(cls, queues: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
         if not queues:
             raise ValueError("there is no queue; name at least one")
         twice = same_type_twice(queues)
@@ -132,9 +132,9 @@ class ExistingSlurm(_SlurmNodes):
     security_group_id: Annotated[str, Field(pattern=SECURITY_GROUP)] | None = None
     """Security group of the head node; the functions are allowed in on the port of `api_url`."""
     head_node_instance_id: Annotated[str, Field(pattern=INSTANCE)] | None = None
-    """Instance on which Systems Manager runs `sbatch` and `squeue` if there is no slurmrestd."""
+    """Instance for `sbatch` and `squeue`, run by Systems Manager, if slurmrestd is not used."""
     shared_folder: Annotated[str, Field(pattern=FOLDER)] = "/fsx"
-    """Folder in which all nodes have `data`, `runs` and `cache`."""
+    """Folder with `data`, `runs` and `cache` on all nodes."""
     system_queue: Annotated[str, Field(pattern=PARTITION)] | None = None
     """Partition for staging and publishing, with small nodes if there are any. If left out, Slurm's default
     partition."""

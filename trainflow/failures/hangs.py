@@ -1,4 +1,4 @@
-"""Lines in the log of a running program by which a library says that it has given up waiting for other processes."""
+"""Log lines of a running program whose library has given up waiting for other processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_QUOTATION = 300
 """Characters of a line that are kept: they travel through the state machine with every poll."""
 
 CLUES = ("timeout", "timed out", "collectives", "unresponsive")
-"""Words of which each such line has one, in lower case. A caller that reads millions of lines looks for them itself,
+"""Words in lower case; each such line contains one. A caller that reads millions of lines searches for them itself,
 which costs less than a call."""
 
 
@@ -21,14 +21,14 @@ class HangLine:
     """A line that says that the program hangs."""
 
     error: str
-    """Name of the error in which the job ends if it does not go on."""
+    """Name of the job's error if it does not continue."""
     text: str
     """The line's beginning, without its rank's prefix."""
 
 
 # Decision 64: a hang that the log reports ends the job within minutes.
 def hang_line(text: str) -> HangLine | None:
-    """What a log line says of a hang; None for other lines, and for warnings, after which programs go on."""
+    """The hang that a log line reports; None for other lines, and for warnings of programs that continue."""
     searched = text.lower()
     if not any(clue in searched for clue in CLUES):
         return None

@@ -1,4 +1,4 @@
-"""The verdict on a failed job: which named error it is, and by which evidence. Pure and total: any text is accepted."""
+"""The verdict on a failed job: its named error, and the evidence. Pure and total: any text is accepted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Strength(IntEnum):
     CAUSE = auto()
     EXCEPTION = auto()
     UNCAUGHT = auto()
-    """An exception that no rule explains: the program's own, for which the other pods waited."""
+    """An exception that no rule explains: the program's own. The other pods waited for it."""
     LINK = auto()
     SIGNAL = auto()
     PASSING = auto()
@@ -45,7 +45,7 @@ class Strength(IntEnum):
 
 
 _NOT_IN_A_REASON = re.compile(r"(?:\bby \d.{0,40}|[\s_-])")
-"""What reasons are compared without: spelling, and the user in Slurm's `CANCELLED by 1001`."""
+"""Parts of reasons that comparisons ignore: spelling, and the user in Slurm's `CANCELLED by 1001`."""
 
 SIGNALS_FROM_OUTSIDE = frozenset({135, 137, 139})
 """Exit codes by SIGBUS, SIGKILL and SIGSEGV. The other signals are also sent by a library that gives up (SIGABRT) and
@@ -58,13 +58,13 @@ WRAPPERS = frozenset({"DatasetGenerationError"})
 """Exceptions of libraries that say nothing but that something failed: another exception is named before them."""
 
 LAST_LINES = 3
-"""Lines at the end of a log among which a program says why it ends by itself."""
+"""Number of lines at the end of a log that may explain why a program ends by itself."""
 _NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}(?P<name>[A-Z]\w{2,60}): ")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known of a failed job."""
+    """Evidence about a failed job."""
 
     lines: Sequence[str] = ()
     """Last lines of the failed pod's log."""
@@ -93,7 +93,7 @@ class Verdict:
     quotation: str = ""
     """The line of the log that decided; empty if another evidence did."""
     advice: str = ""
-    """What to do, where it is more than the error's own advice."""
+    """Advice, if it is more than the error's own; else empty."""
     rank_exit_code: int | None = None
     """Exit code of the rank that failed first, where torchrun reports it."""
 
@@ -108,8 +108,8 @@ def judge(evidence: Evidence) -> Verdict:
 
     The cluster's own reason comes first, then the error that the program named, then the log: its causes, its broken
     connections, the exit code of the rank that failed first, and what follows from the end of another process. An
-    exception of which the table knows nothing is the program's own, unless its words say that it may pass. Lines after
-    which a program usually goes on, such as warnings, decide only if nothing else does.
+    exception that the table does not contain is the program's own, unless its words show that it may pass. Lines that a
+    program usually survives, such as warnings, decide only if nothing else does.
     """
     table = failure_table()
     found = ((strength, verdict) for strength, verdict in _candidates(table, evidence) if verdict is not None)
@@ -186,9 +186,9 @@ def _by_name(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict
 
 
 def _by_rules(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by the rules of a kind that do not yield to an exception with which a rank ended.
+    """The verdict by the rules of a kind that do not yield to the final exception of a rank.
 
-    A cause that yields may be that exception. A line that it finds elsewhere says nothing else to the rules behind it.
+    A cause that yields may be that exception. If it matches another line, later rules ignore that line.
     """
     for rule in table.of_kind(kind):
         found = [line for line in lines if _finds(rule, line)]
@@ -210,9 +210,9 @@ def _by_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line
 
 
 def _by_weak_lines(table: Table, kind: Kind, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by the lines after which a program usually goes on.
+    """The verdict by lines that a program usually survives.
 
-    A program that ended by itself and said more after such a line did go on: no restart follows from it.
+    A program that ended by itself and printed more after such a line did continue: the line does not justify a restart.
     """
     verdict = _by_lines(table, kind, evidence, [line for line in lines if line.weak])
     if verdict is None or not (verdict.restart and _ended_by_itself(evidence)):
@@ -234,7 +234,7 @@ def _finds(rule: Rule, line: Line) -> bool:
 
 
 def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:
-    """The verdict by the last exception of which no rule names the cause: by its class, else by what it says.
+    """The verdict by the last exception without a rule for its cause: by its class, else by its text.
 
     An exception of a class that programs raise by mistake quotes words about connections; they are not its cause.
     """

@@ -1,4 +1,4 @@
-"""What the last lines of a failed pod's log are evidence of: errors, exceptions, warnings, and torchrun's report.
+"""Evidence in the last lines of a failed pod's log: errors, exceptions, warnings, and torchrun's report.
 
 Every function takes any text: a program may print whatever it likes.
 """
@@ -21,7 +21,7 @@ MAX_LINE_LENGTH = 1200
 """Characters of a line that are judged: its first and its last half. It bounds the time."""
 
 MAX_CHARACTERS = 200_000
-"""Characters that are judged in all, the last ones: 0.6 s of text in which many expressions begin to match."""
+"""Maximum number of characters to judge, the last ones: 0.6 s of text that many expressions begin to match."""
 
 _FRAME = re.compile(
     r'^(?:\[[^\]]{0,40}\]:?\s?)?\s*(?:File "[^"]{0,400}", line \d|frame #\d|at [\w.$]{1,200}\(|[│╭╰]|-{2,8}> \d)'
@@ -33,14 +33,14 @@ _RANK_PREFIX = re.compile(
     r"^(?:\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
     r"|\s{0,4}\d{1,5}: )+"
 )
-"""What torchrun, mpirun, Ray or srun put before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`,
+"""Prefixes of torchrun, mpirun, Ray or srun before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`,
 `(RayTrainWorker pid=4412, ip=10.0.3.4) `, `3: `."""
 
 _CONTAINER_PREFIX = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?|\[pod/[^\]]{1,200}\] "
     r"|[\w.-]{0,80}\d[\w.-]{0,80}\s{1,20}\| |\s{1,12}\| )"
 )
-"""What containerd, kubectl, docker compose or a group of exceptions put before a line."""
+"""Prefixes of containerd, kubectl, docker compose or a group of exceptions before a line."""
 
 _ESCAPE = re.compile(r"\x1b\[[\d;?]{0,20}[A-Za-z]")
 """A colour or a movement of the cursor on a terminal."""
@@ -49,7 +49,7 @@ _LOGGER_PREFIX = re.compile(
     r"^(?:\[?\d{4}-\d\d-\d\d[ T][\d:.,]{8,15}Z?\]?[ :-]{0,3})?(?:[\w.]{1,60} - )?"
     r"\[?(?:INFO|DEBUG|info|debug)\]?[ :-]{1,3}"
 )
-"""What a logger puts before the lines of a process that it relays."""
+"""Prefixes of a logger before the lines of a process that it relays."""
 
 _RELAYED = re.compile(r"^(?:\[\w{0,20}\d\]:\s?)?Traceback \(most recent call last\)")
 """The line that no program logs for information: a logger before it relays the output of another process."""
@@ -63,7 +63,7 @@ _EXCEPTION = re.compile(
 """Last line of a Python traceback. Ray names what it wraps: `RayTaskError(ValueError): `."""
 
 _WRAPPED = re.compile(r"(?:: Caught (?=\w{1,80} in )|state=finished raised )(?P<type>[A-Z]\w{1,80})")
-"""What a data loader says of the exception of its worker, and tenacity of the last one that it caught."""
+"""Text of a data loader about the exception of its worker, and of tenacity about the last one that it caught."""
 
 _LOGGED_EXCEPTION = re.compile(
     r"[\s\"'\]>|-](?:[A-Za-z_]\w{0,80}\.){0,12}(?P<type>[A-Z]\w{1,80}(?:Error|Exception))(?=:\s|\"?$)"
@@ -89,7 +89,7 @@ _WEAK = re.compile(
     r"|\breconnect(?:ing|ed)\b|\bfalling back\b|\bignoring\b|\brecovered\b|\bskipp(?:ing|ed)\b"
     r"|\b(?:is|are|was|been) deprecated\b|\bdeprecated\b.{0,80}\b(?:use|will|since)\b"
 )
-"""Levels and words of lines after which a program goes on."""
+"""Levels and words of lines that a program survives."""
 
 _LEVEL = re.compile(
     r"\b(?:(?P<weak>warn|warning|info|debug|notice|trace)|error|fatal|critical|severe|panic|exception|failed)\b"
@@ -130,15 +130,15 @@ _LAUNCHER = re.compile(
     r"|^={5,}$|^-{5,}$|^\S{1,200} failed$|^failures:$|^<no_other_failures>$|^root cause \(|^\[\d{1,5}\]:$"
     r"|^(?:time|host|rank|exitcode|traceback) {1,6}: |^traceback \(most recent call last\)"
 )
-"""Lines in which a launcher reports on processes, and the heading of a traceback: they say nothing of themselves."""
+"""Reports of a launcher on processes, and the heading of a traceback: they are not evidence themselves."""
 
 _ENDED_BY_LAUNCHER = re.compile(r"Sending process \d{1,9} closing signal SIG|traceback\s{0,3}: Signal 15 \(SIGTERM\)")
-"""What torchrun says of the ranks that it ends itself, because another one failed or it was ended."""
+"""Messages of torchrun about ranks that it ends itself, because another one failed or it was ended."""
 
 _REPORTS_OF_OTHERS = frozenset(
     {"ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SystemExit"}
 )
-"""Exceptions with which a launcher says that a process of its own failed."""
+"""Exceptions that a launcher raises because a process of its own failed."""
 
 _ROOT_CAUSE = re.compile(r"^(?:\[[^\]]{0,60}\]:?\s?)?\s*Root Cause\b")
 _REPORTED_EXIT_CODE = re.compile(
@@ -169,9 +169,9 @@ class Line:
     weak: bool = False
     """Whether the program went on after it: a warning, a retry, a line that steps follow."""
     last_words: bool = False
-    """Whether it belongs to an exception with which a rank ended, its class or a later line of its message."""
+    """Whether it belongs to the final exception of a rank: its class or a later line of its message."""
     wraps: str = ""
-    """The exception because of which it was raised, in lower case; empty if there is none."""
+    """The exception that caused this one, in lower case; empty if unknown."""
 
     @property
     def is_error(self) -> bool:
@@ -249,7 +249,7 @@ class _Message:
         self._room = 0
 
     def end(self) -> None:
-        """What follows is no part of it."""
+        """End the exception: later lines do not belong to it."""
         self._room = 0
 
     def includes(self, line: Line, *, prefix: str) -> bool:

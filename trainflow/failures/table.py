@@ -37,7 +37,7 @@ class Rule:
     error_by_line: tuple[tuple[re.Pattern[str], NamedError], ...]
     """More exact classes, by what else the line says; the first that is found counts."""
     advice: str
-    """What to do, where it is more than the class says; empty otherwise."""
+    """Advice, if it is more than that of the class; else empty."""
     log: tuple[re.Pattern[str], ...]
     message: tuple[re.Pattern[str], ...]
     exception_says: tuple[re.Pattern[str], ...]
@@ -47,12 +47,12 @@ class Rule:
     exit_codes: frozenset[int]
     exceptions: frozenset[str]
     exception_named: tuple[re.Pattern[str], ...]
-    """What is in the names of exceptions of the rule, in their own spelling."""
+    """Patterns for names of exceptions, in their own spelling."""
     yields: bool
-    """Whether an exception that ended the program comes first, if a rule explains it: the line may be about trouble
-    that the program overcame."""
+    """Whether a final exception with a rule of its own overrides this rule: the line may describe a problem that was
+    handled."""
     hang: bool
-    """Whether a line that `log` finds says of a running job that it hangs."""
+    """Whether a line that matches `log` shows that a running job hangs."""
 
     def error_at(self, *, has_steps: bool, line: str = "") -> NamedError:
         """The class of a job's failure.

@@ -14,13 +14,13 @@ from urllib3.exceptions import HTTPError
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.commands import exit_code, handshake_message, messages
 from trainflow.kubernetes.faults import CommandNotRun, NotFound, refusal, status_message
-from trainflow.kubernetes.lines import complete_lines, lines_of
+from trainflow.kubernetes.lines import complete_lines, split_lines
 
 CONNECT_SECONDS = 5.0
 """Time to connect; a cluster that does not answer is asked again."""
 
 READ_SECONDS = 20.0
-"""Time without a byte after which a request counts as lost. A Lambda that hangs costs a whole poll lap."""
+"""Seconds without a byte before a request counts as lost. A Lambda that hangs costs a whole poll lap."""
 
 MERGE = "application/merge-patch+json"
 """Content type of a change to an object (RFC 7396): fields that it leaves out stay as they are."""
@@ -29,7 +29,7 @@ SILENCE_SECONDS = 60.0
 """The same for a stream that is followed; the caller opens it again where it ended."""
 
 EXEC_SECONDS = 60.0
-"""How long a command in a container may take."""
+"""Time limit of a command in a container, in seconds."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -65,7 +65,7 @@ class LineStream:
         Raises:
             ClusterUnavailable: If the connection breaks.
         """
-        for line in lines_of(self._chunks()):
+        for line in split_lines(self._chunks()):
             yield line.decode("utf-8", errors="replace")
 
     def complete(self) -> Iterator[bytes]:
@@ -99,11 +99,11 @@ class KubernetesApi:
     """One cluster's API."""
 
     def __init__(self, api: client.ApiClient, *, read_seconds: float = READ_SECONDS) -> None:
-        """Makes no request yet.
+        """Prepares the client; it makes no request yet.
 
         Args:
             api: The official client, as `connection.py` makes it.
-            read_seconds: Time without a byte after which a request counts as lost.
+            read_seconds: Seconds without a byte before a request counts as lost.
         """
         self._api, self._read_seconds = api, read_seconds
 
@@ -171,8 +171,8 @@ class KubernetesApi:
             since: From this second on (RFC 3339).
             tail_lines: At most so many of the newest lines.
             follow: Whether to go on with lines that are written later.
-            seconds: Time after which the stream ends with the chunk that it has; None for none.
-            silence_seconds: Time without a byte after which a log that is followed counts as lost.
+            seconds: Time limit of the stream, which then ends with its present chunk; None for no limit.
+            silence_seconds: Seconds without a byte before a followed log counts as lost.
         """
         query: list[tuple[str, Any]] = [("timestamps", "true"), ("container", container)]
         if follow:
@@ -199,7 +199,7 @@ class KubernetesApi:
         return LineStream(self, path, query, silence_seconds=SILENCE_SECONDS, seconds=None)
 
     def execute(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> str:
-        """What a command in a running container prints to its standard output.
+        """Standard output of a command in a running container.
 
         Raises:
             CommandNotRun: If the container did not take the command.

@@ -1,4 +1,4 @@
-"""What a cluster says of a command in a container: why it did not begin, and how it ended."""
+"""Messages of a cluster about a command in a container: why it did not begin, and how it ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ The body is text, or in other versions the Python literal of bytes.
 
 
 def messages(connection: Any) -> Iterator[tuple[int, bytes]]:
-    """Channel and content of each message of a command's stream, in the order in which the cluster sent them.
+    """Channel and content of each message of a command's stream, in the cluster's order.
 
     The official client's own stream gathers its messages by channel, so that two that arrive together lose their order.
 
@@ -45,7 +45,7 @@ def exit_code(status: bytes) -> int:
     """The exit code in the `Status` object that ends a command's stream.
 
     Raises:
-        ValueError: If it tells none: the command did not begin, or the connection broke.
+        ValueError: If it is missing: the command did not begin, or the connection broke.
     """
     if not status:
         raise ValueError("the connection ended before the command did.")

@@ -1,4 +1,4 @@
-"""Where a cluster is and how to log in: from a kubeconfig, or as EKS says."""
+"""Address of a cluster and login to it: from a kubeconfig, or from EKS."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def bearer_token(session: Any, sts: Any, cluster: str) -> str:
         cluster: Name of the EKS cluster.
 
     Raises:
-        ClusterAccessDenied: If the session has no credentials.
+        ClusterAccessDenied: If the session lacks credentials.
     """
     credentials = session.get_credentials()
     if credentials is None:

@@ -1,7 +1,7 @@
-"""What a cluster answers instead of what was asked for.
+"""Errors in a cluster's answers.
 
 `ClusterUnavailable` and `ClusterAccessDenied` (`trainflow.errors`) mean the same to every caller: the state machines
-know them by name. The others mean something to the caller alone, which raises an error of its own or goes on.
+know them by name. The caller interprets the others: it raises an error of its own or continues.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RequestRefused(TrainflowError):
 
 
 class NotFound(RequestRefused):
-    """404: there is no such object, or no such API."""
+    """404: the object, or its API, does not exist."""
 
 
 class AlreadyExists(RequestRefused):
@@ -66,7 +66,7 @@ def refusal(status: int, reason: str | None, body: str | bytes | None) -> Reques
 
 
 def status_message(body: str | bytes | None) -> str | None:
-    """What a `Status` object says; None if the body is none."""
+    """Message of a `Status` object; None if the body is of another kind."""
     try:
         found = json.loads(body or "")
         return str(found.get("message", "")) if found["kind"] == "Status" else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 LONGEST_LINE_BYTES = 64 * 1024
-"""What a function keeps of a line: a program may write one without an end."""
+"""Maximum length of a line in a function, since a program may write one without an end."""
 
 LONGEST_OBJECT_BYTES = 8 * 1024 * 1024
-"""What anybody else keeps of a line. A line of a watch is an object, of which etcd takes 1.5 MiB."""
+"""Maximum length of a line elsewhere. A line of a watch is an object; etcd stores at most 1.5 MiB of one."""
 
 
-def lines_of(chunks: Iterable[bytes], *, longest: int = LONGEST_OBJECT_BYTES) -> Iterator[bytes]:
+def split_lines(chunks: Iterable[bytes], *, longest: int = LONGEST_OBJECT_BYTES) -> Iterator[bytes]:
     """Lines with their line feed; only the very last may lack it.
 
     Only a line feed ends a line: progress bars write carriage returns.
@@ -33,6 +33,6 @@ def lines_of(chunks: Iterable[bytes], *, longest: int = LONGEST_OBJECT_BYTES) ->
 
 def complete_lines(chunks: Iterable[bytes], *, longest: int = LONGEST_LINE_BYTES) -> Iterator[bytes]:
     """Lines without their ends; of a long one its beginning. A last one without an end is still being written."""
-    for line in lines_of(chunks, longest=longest):
+    for line in split_lines(chunks, longest=longest):
         if line.endswith(b"\n"):
             yield line[:-1]

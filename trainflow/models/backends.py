@@ -1,8 +1,8 @@
-"""What runs a gang, as far as all parts have to agree on it: names, kinds of Kubernetes objects, what each can do.
+"""Descriptions of the backends that run gangs: names, kinds of Kubernetes objects, abilities.
 
-The run spec is checked against these descriptions, launchers' command lines, grants in the cluster and the laptop's
-command are made of them; what turns a job into something that runs is in `lambdas/backends`. Names of hosts and labels
-are those that the controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9.
+The run spec is checked against these descriptions, and launchers' command lines, grants in the cluster and the laptop's
+command are made of them. `lambdas/backends` turns jobs into objects. Names of hosts and labels are those that the
+controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MASTER_ADDRESS = "$MASTER_ADDR"
 
 @dataclass(frozen=True, kw_only=True)
 class BackendDescription:
-    """What every backend has."""
+    """Fields and methods that every backend has."""
 
     name: BackendName
     node_rank: str = "0"
@@ -38,11 +38,11 @@ class BackendDescription:
     longest_name: str = "{job}"
     """The longest name that is made of the job's: of a pod, its host or its Service."""
     network_interface: str | None = None
-    """What the nodes or pods call the network interface that they reach each other by; None where that differs."""
+    """Name of the network interface that connects the nodes or pods; None if it differs between nodes."""
     single_node: bool = False
     """Whether its gangs are one node."""
     small_programs: BackendName = "job"
-    """What runs the run's other programs, of one process each: staging, publishing."""
+    """Backend of the run's programs with one process each: staging, publishing."""
 
     @property
     def runs_on_kubernetes(self) -> bool:
@@ -72,7 +72,7 @@ class BackendDescription:
         """Host name of the node that keeps the store of an elastic job's rendezvous.
 
         Raises:
-            ValueError: If the backend has no elastic jobs.
+            ValueError: If the backend does not support elastic jobs.
         """
         if self.elastic_host is None:
             raise ValueError(f"backend '{self.name}' has no elastic jobs")
@@ -94,13 +94,13 @@ class KubernetesKind(BackendDescription):
     plural: str
     network_interface: str | None = "eth0"
     software: str | None = None
-    """What has to be installed in the cluster; None for what Kubernetes brings itself."""
+    """Software that the cluster needs for it; None if Kubernetes includes it."""
     rank0: Mapping[str, str] = field(default_factory=dict)
     """Labels that, of a job's pods, only the one of node rank 0 has."""
     queues: str | None = None
     """Path of the API that serves its queues; None for a kind without queues."""
     num_named_apart: int = 0
-    """Nodes with names of their own, before which the others are counted: the training operator's master."""
+    """Nodes with names of their own, counted before the others: the training operator's master."""
     makes_service: bool = False
     """Whether we make a Service of the job's name beside it, which goes with the job."""
     container: str | None = None
@@ -141,7 +141,7 @@ class KubernetesKind(BackendDescription):
 
     @property
     def not_installed(self) -> str:
-        """What to say where the cluster lacks it."""
+        """Message for a cluster without the software."""
         return (
             f"compute.backend is '{self.name}', but {self.software} is not installed in the cluster: it does not know "
             f"{self.plural}.{self.group}."

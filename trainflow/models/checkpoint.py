@@ -13,7 +13,7 @@ from trainflow.protocol.placeholders import CHECKPOINT, STEP, placeholders_in
 
 
 class Checkpoint(Section):
-    """Checkpoints of the program: how they are found, and how a restarted program is told about the newest one."""
+    """Checkpoints of the program: how they are found, and how a restarted program gets the path of the newest one."""
 
     path: str
     """Path below the run's folder, such as `checkpoint-{step}` or `ckpt/step_{step}.pt`: `{step}` stands for a number
@@ -26,7 +26,7 @@ class Checkpoint(Section):
     of known formats and libraries are checked by their content (docs/workloads.md), and any other has to be unchanged
     for `settled_seconds`."""
     settled_seconds: Annotated[float, Field(ge=0, le=86400)] = 60.0
-    """Time, in seconds, without a change after which a checkpoint of an unknown format is complete."""
+    """Seconds without a change before a checkpoint of an unknown format counts as complete."""
 
     @field_validator("path")
     @classmethod

@@ -39,8 +39,8 @@ def packed_sha256(code: str) -> str | None:
 
 
 def unpacked_reason(code: str | None) -> str | None:
-    """Why code cannot be run as it is named; None for packed code, and for none. A folder of the person who wrote the
-    spec can be read on that person's machine alone."""
+    """Reason why code cannot run under this name; None for packed code, and without code. A local folder can only be
+    read on the machine of the spec's author."""
     if code is None or packed_sha256(code) is not None:
         return None
     return (
@@ -55,10 +55,10 @@ def packed_key(sha256: str) -> str:
 
 
 def is_code(code: str) -> str:
-    """The value, if it has one of the forms.
+    """Return the value if it has one of the forms.
 
     Raises:
-        ValueError: If it has none.
+        ValueError: If it has another form.
     """
     if packed_sha256(code) or git_commit(code):
         return code

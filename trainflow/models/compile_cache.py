@@ -1,4 +1,4 @@
-"""Compiled graphs that runs share: what a run is told about its cache, and what the cache table says of one."""
+"""Compiled graphs that runs share: the cache that a run uses, and the items of the cache table."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ KEPT_FOR = timedelta(days=180)
 """Time from the last use of a cache to the expiry of its item. Items are small, but nothing else deletes them."""
 
 OWN_CACHES = "runs"
-"""Folder of what belongs to one run alone. No key is called so: keys end with a hash."""
+"""Folder for caches of single runs. It cannot collide with a key: keys end with a hash."""
 
 
 class CacheState(StrEnum):
-    """What the table says of a cache."""
+    """States of a cache in the table."""
 
     COMPILING = "compiling"
     READY = "ready"
 
 
 class Hold(StrEnum):
-    """What a run may do with its cache."""
+    """Rights of a run on its cache."""
 
     READ = "read"
     """Reads the cache, which holds all graphs and is not written any more."""
@@ -40,7 +40,7 @@ class Hold(StrEnum):
 
 
 class CacheUse(Fact):
-    """What travels with a run: which cache, and what it may do with it."""
+    """The cache of a run, and the run's rights on it; travels with the run."""
 
     key: str
     folder: str
@@ -49,7 +49,7 @@ class CacheUse(Fact):
 
 
 class CacheRecord(Fact):
-    """What the table knows of the cache of a key."""
+    """Item of the cache table for a key."""
 
     cache_key: str
     state: CacheState
@@ -57,40 +57,40 @@ class CacheRecord(Fact):
     """The run that compiles the graphs, or has compiled them."""
     execution_arn: str
     since: datetime
-    """When the run took the lease."""
+    """Start of the lease."""
     ready_at: datetime | None = None
     graphs: int | None = Field(default=None, ge=0)
     expires_at: int
 
     @property
     def folder(self) -> str:
-        """Where the graphs are, below `/cache`."""
+        """Folder of the graphs, below `/cache`."""
         return shared_folder(self.cache_key, self.run_id)
 
     @property
     def compilation(self) -> Compilation:
-        """What a run that finds the cache ready has compiled: nothing."""
+        """Compilation result of a run that finds the cache ready: it compiled nothing."""
         graphs = self.graphs or 0
         return Compilation(graphs=graphs, succeeded=graphs, failed=0, cache="hit")
 
 
 def shared_folder(key: str, run_id: str) -> str:
-    """Folder below `/cache` into which a run compiles graphs for later runs too."""
+    """Folder below `/cache` for the graphs that a run compiles and later runs may use."""
     return f"{key}/{run_id}"
 
 
 def own_files(run_id: str) -> str:
-    """Folder below `/cache` of all that belongs to one run alone, and may be lost."""
+    """Folder below `/cache` for files of a single run, which may be lost."""
     return f"{OWN_CACHES}/{run_id}"
 
 
 def own_folder(run_id: str) -> str:
-    """Folder below `/cache` of the graphs that belong to one run alone."""
+    """Folder below `/cache` for the graphs of a single run."""
     return f"{own_files(run_id)}/graphs"
 
 
-def lease_of(run: Run, key: str, *, now: datetime) -> CacheRecord:
-    """What the table says while the run compiles."""
+def new_lease(run: Run, key: str, *, now: datetime) -> CacheRecord:
+    """Item of the table while the run compiles."""
     return CacheRecord(
         cache_key=key,
         state=CacheState.COMPILING,
@@ -102,5 +102,5 @@ def lease_of(run: Run, key: str, *, now: datetime) -> CacheRecord:
 
 
 def expiry(used_at: datetime) -> int:
-    """When the table deletes the item of a cache that is not used again, in seconds since the epoch."""
+    """Time when the table deletes an unused cache's item, in seconds since the epoch."""
     return int((used_at + KEPT_FOR).timestamp())

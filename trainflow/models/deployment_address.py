@@ -1,7 +1,7 @@
-"""What the client has to know of a deployment, as the deployment itself keeps it: one parameter of Systems Manager.
+"""Address of a deployment for the client: one parameter of Systems Manager.
 
-The orchestration stack writes the parameter, and so does the twin. To operate runs, one may read this parameter alone,
-and no stack.
+The orchestration stack or the twin writes the parameter. The policy for operating runs allows this parameter only, and
+no stack.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class DeploymentAddress(BaseModel):
     state_machine_arn: str
     """The training workflow, whose executions are the runs."""
     artifact_bucket: str
-    """Where what runs leave is kept."""
+    """Bucket of the artifacts, logs and records of runs."""
     data_bucket: str
-    """Where data sets and uploaded run specs are."""
+    """Bucket of data sets and uploaded run specs."""
     cluster: str
     """Name of the EKS cluster."""
     namespace: str

@@ -66,7 +66,7 @@ class SlurmEnvironment(Settings):
     """Address of Slurm and description of its nodes; all fields are empty in a deployment without Slurm."""
 
     slurm_api_url: SlurmUrl
-    """URL of slurmrestd; `ssm://<instance id>` of a machine with Slurm's commands, where there is none."""
+    """URL of slurmrestd; `ssm://<instance id>` of a machine with Slurm's commands if slurmrestd is not used."""
     slurm_key_secret: str
     """Secrets Manager's name of the key for tokens, in base64."""
     slurm_user: str
@@ -157,7 +157,7 @@ class LinkEnvironment(Settings):
 
 
 class ReapingEnvironment(Settings):
-    """Time after which idle nodes are released."""
+    """Time before idle nodes are released."""
 
     idle_minutes: Annotated[float, Field(ge=0)]
 
@@ -168,7 +168,7 @@ class ReapingEnvironment(Settings):
 
 
 class ReplacementEnvironment(Settings):
-    """What happens to nodes that runs avoid."""
+    """Treatment of nodes that runs avoid."""
 
     replace_bad_nodes: bool
     """Whether their instances are terminated, so that Auto Scaling starts others."""

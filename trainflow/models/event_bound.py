@@ -108,7 +108,7 @@ def events_of_waiting(time: timedelta, *, poll_seconds: int) -> int:
 
 
 def events_of_watching(time: timedelta, *, poll_seconds: int) -> int:
-    """Events of the windows in which a job is watched."""
+    """Number of events while a job is watched."""
     age, windows = timedelta(0), 0
     while age < time:
         age, windows = (

@@ -1,4 +1,4 @@
-"""The nodes on which a run's jobs have failed, and those that its next jobs avoid because of it."""
+"""Nodes that had failed jobs of a run, and the nodes that its next jobs therefore avoid."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def proves_node_bad(error: str) -> bool:
 
 
 class FailedNodes(BaseModel):
-    """Nodes on which a run's jobs have failed."""
+    """Nodes that had failed jobs of a run."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -38,8 +38,8 @@ class FailedNodes(BaseModel):
     avoided: tuple[str, ...] = ()
     """Nodes that the run's next jobs do not use: one failure was the hardware's, or there were two of any class."""
     unproven: tuple[str, ...] = ()
-    """The avoided nodes of two failures that may have had another reason, or that only a test found unhealthy: they are
-    used again where there is no room for others."""
+    """Avoided nodes whose two failures may have had another reason, or that only a test found unhealthy. They are used
+    again if other nodes have too little room."""
 
     by_test: tuple[str, ...] = ()
     """The avoided nodes that only the test before the training found unhealthy."""

@@ -26,7 +26,7 @@ from trainflow.models.environment import (
 from trainflow.models.kubernetes_access import Access
 
 LIVE = "live"
-"""The alias by which events reach a function: it moves to a new version once that version's snapshot has been taken."""
+"""Alias for calls by events. It moves to a new version after that version's snapshot has been taken."""
 
 
 def deployed_name(deployment: str, function: str) -> str:
@@ -64,7 +64,7 @@ class Function:
     """Name of the function, as in the state machines' placeholders."""
     module: str
     settings: tuple[type[Settings], ...]
-    """What it is told about its surroundings."""
+    """Settings in its environment variables."""
     access: Access | None = None
     """Its Kubernetes group; None for functions that do not talk to the cluster."""
     timeout_seconds: int = 60
@@ -126,7 +126,7 @@ TASKS = (
     ),
     Function(name="Notify", module="notify", settings=NOTIFICATIONS + RUNS),
 )
-"""Functions of the Task states, in the order in which a run enters these."""
+"""Functions of the Task states, in the order of the states."""
 
 EVENT_HANDLERS = (
     Function(name="StartRun", module="start_run", settings=WORKFLOW + NOTIFICATIONS + RUNS),

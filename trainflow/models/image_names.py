@@ -25,7 +25,7 @@ class EcrImage:
 
     @property
     def registry(self) -> str:
-        """Where Docker logs in."""
+        """Host name for `docker login`."""
         return f"{self.account}.dkr.ecr.{self.region}.amazonaws.com"
 
 

@@ -61,11 +61,11 @@ class Accelerator:
     resource: str
     """Extended resource that pods request, and key of the taint on nodes that have it."""
     process_unit: str
-    """What one training process has, in the plural, for messages."""
+    """Hardware of one training process, in the plural, for messages."""
     ami_type: str
     """EKS's image of nodes with these devices."""
     node_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels without which the device plugin does not run on a node."""
+    """Labels that a node needs before the device plugin runs on it."""
 
 
 NEURON = Accelerator(resource=NEURON_DEVICE, process_unit="NeuronCores", ami_type="AL2023_x86_64_NEURON")
@@ -91,7 +91,7 @@ class InstanceType:
     vcpus: int
     memory_gib: int
     network_interfaces: int
-    """Interfaces of the first network card, to which the CNI attaches pods."""
+    """Interfaces of the first network card; the CNI attaches pods to them."""
     addresses_per_interface: int
     """IPv4 addresses of each interface."""
     neuron_devices: int = 0
@@ -110,7 +110,7 @@ class InstanceType:
     tflops_per_device: float | None = None
     """Dense bfloat16, in 10^12 operations a second; None where utilisation is not measured."""
     architecture: str = "x86_64"
-    """What images have to be built for, as `uname -m` calls it."""
+    """Architecture of the images, as `uname -m` prints it."""
 
     @property
     def accelerator(self) -> Accelerator | None:
@@ -166,20 +166,20 @@ class InstanceType:
 
     @property
     def max_processes(self) -> int:
-        """Training processes that fit a node: one a NeuronCore or GPU, or one a vCPU where there are none."""
+        """Training processes that fit a node: one per NeuronCore or GPU; without either, one per vCPU."""
         return self.neuron_cores or self.gpus or self.vcpus
 
     @property
     def process_unit(self) -> str:
-        """What one training process has, in the plural."""
+        """Hardware of one training process, in the plural."""
         return self.accelerator.process_unit if self.accelerator else "vCPUs"
 
     @property
     def spans_nodes(self) -> bool:
         """Whether a gang may have more than one node.
 
-        Neuron's processes on different nodes talk over EFA alone, and small sizes have none (AWS Neuron documentation,
-        "How to prepare trn1.32xlarge for multi-node execution", SDK 2.29.1). NCCL and Gloo use TCP where there is none.
+        Neuron's processes on different nodes communicate over EFA only, and small sizes lack it (AWS Neuron
+        documentation, "How to prepare trn1.32xlarge for multi-node execution", SDK 2.29.1). NCCL and Gloo can use TCP.
         """
         return not self.uses_neuron or self.efa_interfaces > 0
 
@@ -202,7 +202,7 @@ class InstanceType:
 
     @property
     def devices(self) -> dict[str, int]:
-        """What a ready node of this type advertises beside CPU and memory: devices, and huge pages in bytes."""
+        """Resources of a ready node of this type besides CPU and memory: devices, and huge pages in bytes."""
         offered = {
             NEURON_DEVICE: self.neuron_devices,
             NEURON_CORE: self.neuron_cores,
@@ -222,7 +222,7 @@ class InstanceType:
         return self.instance_store_gb > 0
 
     def plugin_devices(self, num_nodes: int) -> dict[str, int]:
-        """What device plugins have to advertise on a node for a gang of so many: all that its pods may ask for."""
+        """Devices that a node has to advertise for a gang of `num_nodes`: all that its pods may request."""
         wanted = {
             NEURON_DEVICE: self.neuron_devices,
             GPU_DEVICE: self.gpus,
@@ -260,7 +260,7 @@ INSTANCE_TYPES = {name: _instance(name, fields) for name, fields in catalogue()[
 
 
 def unknown_type(name: str, known: Collection[str]) -> str:
-    """What to do about a name that is not known: the nearest ones, and where the others are."""
+    """Advice for an unknown name: the most similar names, and the page that lists all."""
     nearest = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or list(known)[:3]
     return f"choose another such as {', '.join(nearest)}; the page 'Instance types' of the documentation has all"
 
@@ -282,5 +282,5 @@ runs."""
 
 
 def nodegroup_name(instance_type: str) -> str:
-    """The managed node group that holds the nodes of an instance type; its name has no dots."""
+    """Name of the managed node group for an instance type. Dots are replaced."""
     return f"trainflow-{instance_type.replace('.', '-')}"

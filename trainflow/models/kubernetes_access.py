@@ -1,4 +1,4 @@
-"""What the functions may do in the cluster: exactly the verbs that their calls use, a group each.
+"""Permissions of the functions in the cluster: exactly the verbs that their calls use, one group per purpose.
 
 An EKS access entry puts a function's role into a group; a Role or ClusterRole of the same name gives the group its
 verbs. The cluster stack applies these objects, and so does the twin.
@@ -98,11 +98,11 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
     Access.WATCH: (_rule("", "nodes", "list"),),
     Access.SURVEY: (_rule("", "nodes", "list", "patch"),),
 }
-"""Rules for the whole cluster: nodes have no namespace, and daemon sets may be in any."""
+"""Rules for the whole cluster: nodes are not namespaced, and daemon sets may be in any namespace."""
 
 
 REPLACES_NODES = _rule("", "nodes", "patch")
-"""What `Access.SCALE` has besides in a deployment that replaces bad nodes: it cordons them."""
+"""Additional rule of `Access.SCALE` in a deployment that replaces bad nodes: it cordons them."""
 
 
 def access_manifests(namespace: str, *, replaces_nodes: bool = False) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ JOB_LABEL = "trainflow/job"
 """The job's name. The controllers call theirs by five different labels; this one is the same on every backend."""
 
 BACKEND_LABEL = "trainflow/backend"
-"""Which kind of object runs the job: tells a pod that is a job from the pods of jobs."""
+"""Kind of object that runs the job. It distinguishes a pod that is a job from the pods of jobs."""
 
 FIRST_NODE_RANK_LABEL = "trainflow/first-node-rank"
 """Label of a PyTorchJob's workers, which the operator counts from 0 although the master is node 0."""
@@ -20,18 +20,19 @@ ELASTIC_LABEL = "trainflow/elastic"
 """Label of the pods of a gang whose ranks are assigned at run time: any of them may be rank 0."""
 
 NETWORK_LABEL = "trainflow/network"
-"""Label of pods that are reached by pods of their job only. Pods of jobs that an earlier version submitted have none,
-and reach each other until they end."""
+"""Label of pods that only pods of their job can reach. Pods from earlier versions lack it, and can reach each other
+until they end."""
 
 CLAIM_LABEL = "trainflow/claims"
-"""Label of the ConfigMap by which a run claims nodes: their instance type."""
+"""Label of the ConfigMap with a run's claim on nodes. Value: their instance type."""
 
 ENDS_AT_LABEL = "trainflow/ends-at"
 """Label of nodes that EC2 terminates at a known time, such as those of a capacity block: seconds since the epoch,
 because a label takes no colons."""
 
 NODES_LABEL = "trainflow/nodes"
-"""Label of the nodes of a deployment: what they are for. Nodes of a cluster that Trainflow did not make have none."""
+"""Label of the nodes of a deployment. Value: their purpose. Nodes of a cluster that Trainflow did not create lack
+it."""
 
 TRAINING_NODES = {NODES_LABEL: "training"}
 """Nodes that are started for a run and released after it."""
@@ -67,4 +68,4 @@ SPEC_HASH_ANNOTATION = "trainflow/spec-hash"
 """Tells whether an existing job of the same name is the same job."""
 
 GRANTED_ANNOTATION = "trainflow/granted-at"
-"""When nodes of a type were granted the last time."""
+"""Time of the last grant of nodes of a type."""

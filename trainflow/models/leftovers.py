@@ -1,4 +1,4 @@
-"""What runs hold in the clusters and tables of a deployment, and what of it ended runs have left."""
+"""Objects and items that runs hold in the clusters and tables of a deployment, and those that ended runs have left."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Held:
     num_nodes: int | None = 0
     """Number of nodes that it reserves; None: as many as the run has."""
     path: str = ""
-    """Where the cluster's API serves objects of its kind."""
+    """Path of its kind in the cluster's API."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +53,11 @@ class Execution:
     ended_at: datetime | None = None
     """None while it runs."""
     redriven_at: datetime | None = None
-    """When it was redriven the last time; None if it never was."""
+    """Time of the last redrive; None if it was never redriven."""
 
 
 class LeftoverState(StrEnum):
-    """What is done about things of a run that does not run."""
+    """Treatment of objects whose run is not running."""
 
     LEFT = "left"
     """The run has ended and its clean-up is over: they are deleted."""
@@ -72,12 +72,12 @@ class LeftoverState(StrEnum):
 
 
 class RunLeftovers(Fact):
-    """What one run holds without running."""
+    """Objects of one run that is not running."""
 
     run_id: str
     state: LeftoverState
     status: RunStatus | None = None
-    """How the run ended; None where that is not known."""
+    """Final status of the run; None if unknown."""
     ended_at: datetime | None = None
     objects: tuple[HeldObject, ...]
     instance_type: str | None = None
@@ -100,4 +100,4 @@ class SweepReport(BaseModel):
     nodes_released: Mapping[str, int] = Field(default_factory=dict)
     """Number of nodes that were released at once, by instance type."""
     trouble: tuple[str, ...] = ()
-    """What could not be read or deleted, a sentence each."""
+    """Objects that could not be read or deleted, one sentence each."""

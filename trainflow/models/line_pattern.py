@@ -16,7 +16,7 @@ from trainflow.models.linear_syntax import Unsupported, translated
 from trainflow.models.sentences import shortened
 
 LONGEST_PIECE = 1000
-"""Characters of a line in which a pattern is searched. With `MAX_INSTRUCTIONS` it bounds the work for one line."""
+"""Characters of a line that a pattern is matched against. With `MAX_INSTRUCTIONS` it bounds the work for one line."""
 
 MAX_INSTRUCTIONS = 500
 """Largest program of RE2 for a pattern. An expression with ten groups has about 200. 160 groups in a row that match

@@ -31,7 +31,7 @@ CATEGORIES = {
     ops.CATEGORY_SPACE: r"\x{9}-\x{d}\x{20}",
     ops.CATEGORY_NOT_SPACE: r"\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{10ffff}",
 }
-"""Inside of brackets. RE2's own \\s has no vertical tab."""
+"""Categories inside of brackets. RE2's own \\s lacks the vertical tab."""
 
 PLACES = {
     ops.AT_BEGINNING: "^",

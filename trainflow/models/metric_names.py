@@ -31,7 +31,7 @@ class RunMetric(StrEnum):
     GRADIENT_NORM = "GradientNorm"
     """2-norm of the gradients before clipping; published for programs that report it."""
     DATA_WAIT = "DataWait"
-    """Percent of the time in which rank 0 waited for samples; published for programs that report it."""
+    """Percent of the time that rank 0 waited for samples; published for programs that report it."""
     STAGED_BYTES = "StagedBytes"
     """Bytes of the data set's source that are staged, one datapoint a poll while it is being staged."""
     STAGING_BYTES_PER_SECOND = "StagingBytesPerSecond"
@@ -81,5 +81,5 @@ class ClusterMetric(StrEnum):
     PODS_RUNNING = "PodsRunning"
     PODS_PENDING = "PodsPending"
     ESTIMATED_USD = "EstimatedUsd"
-    """What the nodes cost since the last survey, at on-demand prices; the sum over a day is the day's bill. It is not
-    published while a node is up whose price is not known."""
+    """Estimated cost of the nodes since the last survey, at on-demand prices; the sum over a day is the day's bill. It
+    is not published while the price of any running node is unknown."""

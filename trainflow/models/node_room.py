@@ -1,4 +1,4 @@
-"""What the pods of a node may request: capacity, less what the kubelet keeps, less what daemon sets request.
+"""CPU and memory that the pods of a node may request: capacity minus the kubelet's reservation and the daemon sets.
 
 A pod that requests more than `room_for_pods` stays Pending on EKS, so the training pod requests less, and the twin's
 nodes offer no more.
@@ -50,7 +50,7 @@ SPARE = Room(millicpu=SPARE_MILLICPU, memory_mib=SPARE_MEMORY_MIB)
 
 
 def kubelet_reserved(instance: InstanceType) -> Room:
-    """What EKS's kubelet keeps for itself and the system, without the eviction threshold."""
+    """Reservation of EKS's kubelet for itself and the system, without the eviction threshold."""
     return Room(
         millicpu=sum(_reserved(instance.vcpus * 1000, *part) for part in CPU_RESERVED_PER_MILLE),
         memory_mib=MEMORY_RESERVED_MIB + MEMORY_RESERVED_MIB_PER_POD * instance.max_pods,
@@ -58,24 +58,24 @@ def kubelet_reserved(instance: InstanceType) -> Room:
 
 
 def allocatable(instance: InstanceType) -> Room:
-    """What an EKS node of this type reports as allocatable. Huge pages are taken out of its memory."""
+    """Allocatable resources that an EKS node of this type reports. Huge pages are subtracted from its memory."""
     memory = int(instance.memory_gib * 1024 * VISIBLE_MEMORY) - EVICTION_MIB - instance.huge_pages_mib
     return Room(millicpu=instance.vcpus * 1000, memory_mib=memory) - kubelet_reserved(instance)
 
 
 def daemon_set_requests(instance: InstanceType) -> Room:
-    """What daemon sets request on a node of this type."""
+    """Sum of the requests of daemon sets on a node of this type."""
     rows = on_node(instance)
     return Room(millicpu=sum(row.millicpu for row in rows), memory_mib=sum(row.memory_mib for row in rows))
 
 
 def room_for_pods(instance: InstanceType) -> Room:
-    """What is left for pods of runs."""
+    """Room that remains for pods of runs."""
     return allocatable(instance) - daemon_set_requests(instance)
 
 
 def training_pod(instance: InstanceType) -> Room:
-    """What the one training pod of a node requests; memory in whole GiB."""
+    """Requests of the one training pod of a node; memory in whole GiB."""
     room = room_for_pods(instance) - SPARE
     return Room(
         millicpu=min(int(instance.vcpus * 1000 * MOST_OF_THE_CPU), room.millicpu),

@@ -1,4 +1,4 @@
-"""Where instance types are offered: a snapshot of November 2026. What they cost is in `prices`.
+"""Regions and zones that offer each instance type: a snapshot of November 2026. `prices` has the costs.
 
 Zones by id, because zone names differ between accounts: EC2 DescribeInstanceTypeOfferings by `availability-zone-id`, in
 `instance_types.json`.
@@ -52,7 +52,7 @@ SUFFIXES = {"ON_DEMAND": "on_demand", "SPOT": "spot"}
 """End of a quota's name, by EKS's capacity type."""
 
 
-def quota_of(instance: InstanceType, *, capacity_type: str) -> VcpuQuota | None:
+def node_quota(instance: InstanceType, *, capacity_type: str) -> VcpuQuota | None:
     """The quota that counts a node; None for capacity blocks, which are bought beside the quotas.
 
     Args:

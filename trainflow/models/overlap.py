@@ -1,4 +1,4 @@
-"""What happens at a scheduled time while the schedule's previous run is going."""
+"""Policies for a scheduled time when the schedule's previous run is still active."""
 
 from __future__ import annotations
 

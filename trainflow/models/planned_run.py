@@ -1,4 +1,4 @@
-"""What a deployment would make of a spec: its answer to `trainflow plan`."""
+"""Plan of a deployment for a spec: its answer to `trainflow plan`."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class PlannedJob(BaseModel):
     stage: Stage
     name: str
     objects: tuple[dict[str, Any], ...]
-    """What would be created for it: Kubernetes objects; for Slurm, what `sbatch` is given, with the script."""
+    """Objects that would be created for it: Kubernetes objects; for Slurm, the input of `sbatch` with the script."""
 
 
 class PlannedRun(BaseModel):
-    """The jobs of the run, in their order, and what the preflight can tell without its probe."""
+    """The jobs of the run, in their order, and the findings of the preflight without its probe."""
 
     model_config = ConfigDict(frozen=True)
 
     jobs: tuple[PlannedJob, ...] = ()
     problems: tuple[str, ...] = ()
-    """Why the run could not start; empty if nothing is known that prevents it."""
+    """Reasons that would prevent the start of the run; empty if none are known."""
     notes: tuple[str, ...] = ()
-    """What was not checked, or may differ."""
+    """Notes about unchecked or uncertain points."""

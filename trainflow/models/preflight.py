@@ -1,4 +1,4 @@
-"""What preflight finds out before anything is billed, as plain facts. A fact that could not be read is `Unknown`."""
+"""Facts that preflight collects before anything is billed. A fact that could not be read is `Unknown`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Zone:
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """How many vCPUs of a family of instances may run at once."""
+    """Number of vCPUs of an instance family that may run at once."""
 
     name: str
     code: str
@@ -33,7 +33,7 @@ class Quota:
 
 @dataclass(frozen=True, kw_only=True)
 class AccountFacts:
-    """What the AWS account has for the gang."""
+    """Resources of the AWS account for the gang."""
 
     zones: tuple[Zone, ...] | Unknown
     """Availability Zones of the node group's subnets."""
@@ -54,7 +54,7 @@ class VolumeClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class PluginNodes:
-    """What is known of the nodes that advertise devices."""
+    """State of the nodes that advertise devices."""
 
     settled: tuple[frozenset[str], ...] = ()
     """Devices that each node of the type advertises in full, of the nodes that have been ready for a while."""
@@ -66,13 +66,13 @@ class PluginNodes:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFacts:
-    """What the Kubernetes cluster has for the run. What the spec does not ask for counts as there."""
+    """Resources of the Kubernetes cluster for the run. Resources that the spec does not request count as present."""
 
     service_account: bool | Unknown
     claim: VolumeClaim | Unknown | None
     plugins: PluginNodes | Unknown
     queue: str | Unknown | None = "Open"
-    """State of the Volcano queue; None if there is no such queue."""
+    """State of the Volcano queue; None if the queue does not exist."""
     priority_class: bool | Unknown = True
     policies_enforced: bool | Unknown = True
     """Whether the cluster's network plugin enforces network policies."""
@@ -91,30 +91,30 @@ class DatasetFacts:
     is_verifiable: bool | None = None
     """Whether S3 keeps a checksum of the archive; None where it is not known, or not needed."""
     etag: str | None = None
-    """ETag that staging records, which tells a new upload from the staged one; None where only staging can read it."""
+    """ETag that staging records to recognize a new upload; None if only staging can read it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probed:
-    """What a small pod in the workload's image saw."""
+    """Results of a small pod in the workload's image."""
 
     machine: str
     """Architecture of the processor that it ran on, as `uname -m` prints it."""
     program: str | None = None
-    """What is wrong with the workload's program, in a sentence; None if it is there."""
+    """Problem with the workload's program, in a sentence; None if the program exists."""
     arguments: str | None = None
-    """What is wrong with its arguments; None if nothing is known to be."""
+    """Problem with its arguments; None if no problem is known."""
     free_bytes: int | None = None
     """Free bytes of the shared file system."""
     staged_url: str | None = None
-    """URL from which the data set that is there was staged."""
+    """URL of the data set that has been staged there."""
     staged_etag: str | None = None
     """ETag of that upload; None where an older trainer did not record it."""
     checkpoint_bytes: int | None = None
-    """What the program's checkpoints will take together; None for a program that cannot be asked."""
+    """Total size of the program's checkpoints; None for a program that cannot be asked."""
     continues: str | None = None
-    """Why the run cannot continue the runs that it names, in a sentence; None if it can, or names none."""
+    """Reason why the run cannot continue the runs that it names, in a sentence; None if it can, or names none."""
     packages: str | None = None
-    """Digest of the Python packages that are installed: it identifies the environment where there are no images."""
+    """Digest of the installed Python packages. It identifies the environment of nodes without container images."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of Python and of the packages that decide what a training computes, as the probe names them."""

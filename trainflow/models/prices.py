@@ -30,11 +30,11 @@ class Price:
 
 def usd_per_hour(instance_type: str, *, region: str) -> float | None:
     """The price of one instance, or None where no price is known."""
-    price = price_of(instance_type, region=region)
+    price = find_price(instance_type, region=region)
     return None if price is None else price.usd
 
 
-def price_of(instance_type: str, *, region: str) -> Price | None:
+def find_price(instance_type: str, *, region: str) -> Price | None:
     """The price of one instance with its date and source, or None where no price is known."""
     return _priced().get((region, instance_type))
 

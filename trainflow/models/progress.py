@@ -15,7 +15,7 @@ RELATIVE = r"^(?!/)(?!(?:.*/)?\.\.(?:/|$))[^\x00-\x1f]+$"
 
 
 class Format(DescribedFields):
-    """How the lines of a program are read. Exactly one of the fields."""
+    """Format of the lines of a program. Exactly one of the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -34,7 +34,7 @@ class Format(DescribedFields):
     """Glob, relative to the run's folder, of Hugging Face's `trainer_state.json`, such as
     `checkpoint-*/trainer_state.json`. Steps appear when a checkpoint is written."""
     preset: PresetName | None = None
-    """What the programs of a library print: `hugging-face`, `lightning`, `torchtitan`, `nemo` or `megatron`."""
+    """Lines that the programs of a library print: `hugging-face`, `lightning`, `torchtitan`, `nemo` or `megatron`."""
 
     @field_validator("tensorboard", "trainer_state")
     @classmethod

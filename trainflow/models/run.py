@@ -32,7 +32,7 @@ class Stage(StrEnum):
 
 
 class JobPhase(StrEnum):
-    """What a job as a whole is doing."""
+    """Phase of a whole job."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -48,28 +48,29 @@ class Run(Fact):
     spec: Annotated[RunSpec, BeforeValidator(with_present_names)]
     """Also read from executions that began under an earlier version, with the names that its fields had there."""
     given_up: tuple[str, ...] = ()
-    """Instance types of which there was no capacity, in the order in which they were tried. The spec above names the
-    one in use, and in `compute.fallback` those that are left."""
+    """Instance types without capacity, in the order of the attempts. The spec above names the type in use, and in
+    `compute.fallback` the types that are left."""
     linked_folder: str | None = None
-    """Where the pods find the data set without a copy, because the file system is linked to its bucket."""
+    """Folder of the data set in the pods if the file system is linked to its bucket, so that a copy is not needed."""
     tools_image: str | None = None
-    """Image of the run's small jobs, the same one however often is deployed meanwhile; None on Slurm, whose nodes have
-    no images, and in runs that began under a version without it, whose small jobs run in the workload's image."""
+    """Image of the run's small jobs; it stays the same if a new version is deployed during the run. None on Slurm,
+    whose nodes do not use images, and in runs that began under a version without it: their small jobs run in the
+    workload's image."""
 
     failed_nodes: FailedNodes = FailedNodes()
-    """Nodes on which jobs of the run have failed; its next jobs avoid some of them."""
+    """Nodes that had failed jobs of the run; its next jobs avoid some of them."""
     restarts_in_vain: int = 0
     """Restarts since the run's last progress."""
 
     @property
     def tests_nodes(self) -> bool:
-        """Whether the next gang's nodes are tested: only where a restart is left, without which a finding could only
-        end the run, and only while the test is not refuted."""
+        """Whether the next gang's nodes are tested: only if a restart is left (otherwise a finding could only end the
+        run), and only while the test is not refuted."""
         is_useful = self.restarts_in_vain < self.spec.limits.max_restarts
         return self.spec.compute.check_nodes and is_useful and not self.failed_nodes.test_refuted_by
 
     def on_next_type(self) -> Run | None:
-        """The run on the first type of `compute.fallback`; None if there is none left."""
+        """The run on the first type of `compute.fallback`; None if none is left."""
         spec = self.spec.on_next_type()
         if spec is None:
             return None
@@ -86,11 +87,11 @@ class JobRef(Fact):
     num_nodes: int = Field(ge=1)
     backend: BackendName = "job"
     min_nodes: int | None = Field(default=None, ge=1)
-    """Fewest nodes with which an elastic job continues; None for jobs that need all of theirs."""
+    """Minimum number of nodes of an elastic job; None for jobs that need all of theirs."""
 
     @property
     def run_id(self) -> str:
-        """The run that it belongs to, of which its name is made."""
+        """The run of the job, from its name."""
         return self.name.removesuffix(job_name("", self.stage, self.attempt))
 
     @property
@@ -100,12 +101,12 @@ class JobRef(Fact):
 
     @property
     def gang_size(self) -> int:
-        """Pods without which the job does not run."""
+        """Number of pods that the job needs to run."""
         return self.min_nodes or self.num_nodes
 
 
 class LogPosition(Fact):
-    """How far a pod's log has been read: a second, from which it can be read again, and a number of lines."""
+    """Position in a pod's log after the last line that was read: a second to read from again, and a number of lines."""
 
     pod: str
     since: datetime
@@ -119,17 +120,17 @@ class Hang(Fact):
     """A library has said in rank 0's log that it gave up waiting for other processes, and nothing has followed."""
 
     error: str
-    """Name of the error in which the job ends if it does not go on."""
+    """Name of the error of the job if it does not continue."""
     line: str
     """The first line that said so, cut."""
     logged_at: datetime
     """Time of the newest such line in the log."""
     seen_at: datetime
-    """When the log had first been read to its end with it, by the Lambda's clock."""
+    """Time when the log had first been read to its end with it, by the Lambda's clock."""
 
 
 class MetricsCursor(Fact):
-    """How far rank 0's log has been read and published."""
+    """Position in rank 0's log up to the last line that was read and published."""
 
     # A run may outlast a deployment: fields of earlier versions are passed over. JSON has finite numbers alone.
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
@@ -141,19 +142,19 @@ class MetricsCursor(Fact):
     datapoints: int = 0
     """Steps published so far."""
     non_finite_steps: int = 0
-    """How many of them had a loss that was NaN or infinite, which CloudWatch does not take."""
+    """Number of steps with a loss that was NaN or infinite. CloudWatch does not accept such values."""
     first_non_finite_step: int | None = None
     non_finite_in_a_row: int = 0
-    """How many of the newest losses were NaN or infinite, without a finite one between them."""
+    """Number of the newest consecutive losses that were NaN or infinite."""
     first_loss: float | None = None
     last_loss: float | None = None
     last_checkpoint: int | None = None
     """Highest number of a checkpoint that the program has reported, or with which one of its jobs began: its step, or
     its time for checkpoints whose paths have no step."""
     progressed_at: datetime | None = None
-    """When a new step was last seen, by the Lambda's clock."""
+    """Time when a new step was last seen, by the Lambda's clock."""
     first_step_at: datetime | None = None
-    """When the first step was seen, by the Lambda's clock."""
+    """Time when the first step was seen, by the Lambda's clock."""
     format_name: str | None = None
     """Format of the program's progress, once a line has shown it; it stays the same for the run."""
     last_epoch: float | None = None
@@ -165,11 +166,11 @@ class MetricsCursor(Fact):
     num_lines: int = 0
     """Lines read so far, counted up to `trainflow.progress.reader.LINES_BEFORE_WARNING`."""
     printed_at: datetime | None = None
-    """When a new line of any kind was last seen, by the Lambda's clock."""
+    """Time when a new line of any kind was last seen, by the Lambda's clock."""
     read_at: datetime | None = None
-    """When the log was last read, whether or not it had a new line, by the Lambda's clock."""
+    """Time when the log was last read, with or without a new line, by the Lambda's clock."""
     log_rotations: int = 0
-    """How often the log had been replaced since the poll before, so that the lines in between were not read."""
+    """Number of times that the log was replaced since the previous poll, so that the lines in between were not read."""
     points_moved: int = 0
     """Data points whose time lay so far ahead that CloudWatch was given the time of the poll instead."""
     points_dropped: int = 0
@@ -180,7 +181,7 @@ class MetricsCursor(Fact):
     lost_files: LostFiles | None = None
     """Files that the program has left in its working folder, as the newest job that left some says."""
     hang: Hang | None = None
-    """A hang that the log tells of; None also once a step or another line has followed."""
+    """A hang that the log shows; None again after another step or line."""
     longest_pause_seconds: float = 0.0
     """Longest time between two polls that found steps of one pod."""
 
@@ -196,7 +197,7 @@ class MetricsCursor(Fact):
 
 
 class Spending(Fact):
-    """What the run's nodes have cost, and cost from now on, as far as their prices are known."""
+    """Costs of the run's nodes, past and per hour, as far as their prices are known."""
 
     usd: float = 0.0
     """Estimated cost until `since`, at on-demand prices."""
@@ -205,7 +206,7 @@ class Spending(Fact):
     since: datetime | None = None
     """None before the run held any nodes."""
     nodes_end_at: datetime | None = None
-    """When the nodes that it holds are terminated, as those of a capacity block are."""
+    """End of the capacity block, if the nodes are in one."""
 
     def by(self, now: datetime) -> float:
         """The cost until a moment, in USD."""
@@ -223,28 +224,28 @@ class LimitWarning(Fact):
     limit: str | None
     """Field of the spec, such as `limits.max_usd`; None for the end of the nodes themselves."""
     ends_at: datetime
-    """When the limit is reached at the present rate."""
+    """Time when the limit is reached at the present rate."""
     usd: float
     """Estimated cost so far; 0 where prices are not known."""
     last_step: int | None
     total_steps: int | None
-    """Step at which the training ends; None where the spec does not say."""
+    """Last step of the training; None if the spec does not contain it."""
     trained_at: datetime | None
-    """When the training ends at its present rate; None where that is not known."""
+    """Estimated end of the training at its present rate; None if unknown."""
     total_usd: float | None
-    """What the run costs until then, under the same condition."""
+    """Estimated cost of the run until then, under the same condition."""
 
 
 class StagingProgress(Fact):
-    """How far staging was at the last poll."""
+    """Progress of staging at the last poll."""
 
     done_bytes: int = 0
     files: int = 0
     moved_at: datetime | None = None
-    """When these were first seen, by the Lambda's clock; None before the program runs, and while it waits for another
-    run that stages the same data set."""
+    """Time when these were first seen, by the Lambda's clock; None before the program runs, and while it waits for
+    another run that stages the same data set."""
     importing: bool = False
-    """Whether all this is of FSx's import of the names, which comes before the pod; it counts names alone."""
+    """Whether these fields describe FSx's import of the names, before the pod starts. It counts only names."""
 
 
 def run_id_for(execution_name: str) -> str:

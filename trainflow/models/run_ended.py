@@ -25,12 +25,12 @@ SCHEMA_ID = "urn:trainflow:run-ended:1"
 
 
 def _may_grow(schema: dict[str, Any]) -> None:
-    """What we send has these fields alone; a reader's schema lets later versions add some."""
+    """Allow more fields in the readers' schema. We send only these, later versions may add some."""
     schema.pop("additionalProperties", None)
 
 
 class EndError(BaseModel):
-    """Why the run failed."""
+    """Reason of the run's failure."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, json_schema_extra=_may_grow)
 
@@ -69,7 +69,7 @@ class RunEnded(BaseModel):
     steps: int | None
     """Steps of the training; null if it never began."""
     last_loss: float | None
-    """Loss of the last logged step; null if there is none, or if it is not finite."""
+    """Loss of the last logged step; null without a step, or if the loss is not finite."""
     non_finite_steps: int
     """Logged steps whose loss was NaN or infinite."""
     restarts: int
@@ -88,14 +88,14 @@ class RunEnded(BaseModel):
 
 
 def run_ended(record: RunRecord, *, deployment: str, execution_arn: str, folder: str, now: datetime) -> RunEnded:
-    """The event about a run that has ended.
+    """Event about a run that has ended.
 
     Args:
         record: Its record.
         deployment: Name of the deployment.
         execution_arn: Its execution.
         folder: s3://bucket/prefix/ of its record.
-        now: End of a run whose record has none.
+        now: End of the run if the record does not contain it.
     """
     training, error, name = record.training, record.error, record.spec.get("name")
     loss = training.last_loss if training else None

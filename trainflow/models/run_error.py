@@ -1,4 +1,4 @@
-"""Why a run did not succeed, apart from its record: the status of an ended run needs no more."""
+"""Reason of a run's failure, in a module apart from the record: the status of an ended run needs only this."""
 
 from __future__ import annotations
 

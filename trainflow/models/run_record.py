@@ -38,7 +38,7 @@ class StateVisit(_Entry):
     name: str
     entered_at: datetime
     exited_at: datetime | None = None
-    """None for the state in which the execution ended early."""
+    """None for the last state of an execution that ended early."""
     attempts: int = 1
     """Tries of the state's task, the first one counted."""
     execution: str = ""
@@ -79,7 +79,7 @@ class Restart(_Entry):
     attempt: int
     """The attempt that failed, counted over all stages; 1 is the first."""
     at: datetime
-    """When the workflow had seen the failure."""
+    """Time when the workflow saw the failure."""
     error: str
     """Class name of the error."""
     message: str
@@ -98,11 +98,11 @@ class SavedCheckpoint(_Entry):
     saved_at: datetime | None = None
     size_bytes: int | None = None
     url: str | None = None
-    """Where it was published; None for those that stay on the shared file system."""
+    """URL of the published checkpoint; None if it stays on the shared file system."""
 
 
 class Inputs(_Entry):
-    """What the run was made of, so that it can be repeated."""
+    """Inputs of the run, needed to repeat it."""
 
     image: str | None = None
     image_digest: str | None = None
@@ -123,17 +123,17 @@ class Inputs(_Entry):
     dataset_manifest: str | None = None
     """Digest of the manifest that every file was checked against."""
     dataset_verified: str | None = None
-    """What the data set's bytes were compared with when they were staged; None if they were not verifiable, or if an
-    earlier version staged them."""
+    """Kind of checksum that verified the data set while it was staged; None if it was not verifiable, or if an earlier
+    version staged it."""
     dataset_bytes: int | None = None
     dataset_files: int | None = None
 
 
 class NodesBusy(_Entry):
-    """How busy the nodes of the training were, by Container Insights."""
+    """Utilization of the training's nodes, from Container Insights."""
 
     of: str
-    """What was busy: `NeuronCores`, `GPUs` or `CPUs`."""
+    """Measured resource: `NeuronCores`, `GPUs` or `CPUs`."""
     by_node: dict[str, float] = Field(default_factory=empty_dict)
     """Per cent, the mean of the training's last attempt."""
 
@@ -154,7 +154,7 @@ class Training(_Entry):
     sequences_per_second: float | None = None
     """Median over the logged steps, all ranks together; of a long training over a thousand evenly spaced ones."""
     throughput_of: str = "sequences"
-    """What `sequences_per_second` counts in truth: `samples` where the program says so."""
+    """Unit of `sequences_per_second`: `sequences`, or `samples` if the program reports those."""
     speeds: dict[str, float] = Field(default_factory=empty_dict)
     """Median of each speed by the data that the program counts, such as `tokens`, or `tokens per process`."""
     last_metrics: dict[str, float] = Field(default_factory=empty_dict)
@@ -176,7 +176,7 @@ class MetricsPublished(_Entry):
     duplicates: int | None = None
     """Data points in CloudWatch beyond one a step; None as above."""
     non_finite: int = 0
-    """Steps whose loss was NaN or infinite, which CloudWatch does not take; they are no gaps."""
+    """Steps with a loss that was NaN or infinite. CloudWatch does not accept them; they do not count as gaps."""
     log_rotations: int = 0
     """Polls that found rank 0's log replaced by a new file: the lines after the poll before were not read."""
     moved: int = 0
@@ -199,7 +199,7 @@ class RunRecord(_Entry):
     instance_type: str | None = None
     """Type of the gang's nodes, which may be one of `compute.fallback`; None for a run that requested none."""
     given_up: list[str] = Field(default_factory=empty_list)
-    """Types of which there was no capacity, in the order in which they were tried."""
+    """Types without capacity, in the order of the attempts."""
     avoided_nodes: list[str] = Field(default_factory=empty_list)
     """Nodes that the last job did not use, because earlier ones had failed there."""
     started_at: datetime
@@ -207,7 +207,7 @@ class RunRecord(_Entry):
     states: list[StateVisit] = Field(default_factory=empty_list)
     executions: list[Execution] = Field(default_factory=empty_list)
     jobs: dict[str, Job] = Field(default_factory=empty_dict)
-    """Jobs by stage; the workflow's own record has the gangs, with their failed pods alone."""
+    """Jobs by stage. The workflow's own record has only the gangs, with only their failed pods."""
     restarts: list[Restart] = Field(default_factory=empty_list)
     checkpoints: list[SavedCheckpoint] = Field(default_factory=empty_list)
     """Newest checkpoints in the order of writing: those that the program reports, or the published one."""
@@ -220,12 +220,12 @@ class RunRecord(_Entry):
     nodes_busy: NodesBusy | None = None
     """None where Container Insights has published nothing, and for Slurm."""
     overhead_seconds: float | None = None
-    """Wall time of the execution during which no pod of the run was running; None where the pods were not watched."""
+    """Wall time of the execution without a running pod of the run; None if the pods were not watched."""
     lost_files: LostFiles | None = None
     """Files that the program left in its working folder, which are deleted with its pods; None without any."""
     warnings: list[str] = Field(default_factory=empty_list)
-    """What was not as the spec says and ended nothing, a sentence each."""
+    """Deviations from the spec that did not end the run, one sentence each."""
     not_checked: list[str] = Field(default_factory=empty_list)
-    """What preflight could not check, a sentence each."""
+    """Facts that preflight could not check, one sentence each."""
     diagnostics: list[dict[str, Any]] = Field(default_factory=empty_list)
     """Reason and last lines of each unhealthy pod of a failed run, read before tear-down."""

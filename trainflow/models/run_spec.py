@@ -31,7 +31,7 @@ from trainflow.models.line_pattern import pattern_problem
 from trainflow.models.progress import Progress
 from trainflow.models.sentences import sentences, shortened
 from trainflow.models.spec_document import FAULTS, canonical, require_plain
-from trainflow.models.spec_section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, one_of
+from trainflow.models.spec_section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, joined_choices
 from trainflow.models.workload import Workload
 from trainflow.protocol import archives
 from trainflow.protocol.placeholders import DATA_DIR
@@ -66,11 +66,11 @@ class Elastic(Section):
     """A gang that continues with fewer nodes: `c10d` rendezvous, ranks assigned anew when a node joins or leaves."""
 
     min_nodes: Annotated[int, Field(ge=1)]
-    """Fewest nodes with which it trains; with fewer it waits."""
+    """Minimum number of nodes. The job waits while it has fewer."""
     max_nodes: Annotated[int, Field(ge=1)]
     """Most nodes that it ever has, even when the job is scaled from outside."""
     max_restarts: Annotated[int, Field(ge=0, le=100)] = 3
-    """How often workers start anew before the job has failed; each start resumes from the newest checkpoint."""
+    """Number of times that workers restart before the job fails; each restart resumes from the newest checkpoint."""
 
 
 class Compute(Section):
@@ -79,17 +79,18 @@ class Compute(Section):
     instance_type: InstanceTypeName
     """EC2 instance type of every node."""
     fallback: Annotated[list[InstanceTypeName], Field(max_length=5)] = Field(default_factory=empty_list)
-    """Other instance types, tried in this order: the next one as soon as AWS reports that it has no capacity of the
-    type before, and at the latest after `limits.capacity_timeout_minutes`. All jobs of the run then use it; the nodes
-    of the type before are released. Not for backend `slurm`."""
+    """Other instance types, tried in this order: the next one as soon as AWS reports that the type before lacks
+    capacity, and at the latest after `limits.capacity_timeout_minutes`. All jobs of the run then use it; the nodes of
+    the type before are released. Not for backend `slurm`."""
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Nodes of the gang. All of them or none. A trn1.2xlarge has no EFA, so a gang of them has one node."""
+    """Nodes of the gang. They start together or not at all. A trn1.2xlarge lacks EFA, so a gang of them has one
+    node."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
     """Training processes on each node. Neuron supports 1 or 2 on a trn1.2xlarge; 1, 2, 8 or 32 on a trn1.32xlarge and a
     trn1n.32xlarge; 1, 4, 16 or 64 on a trn2.48xlarge. CPU instances take up to one a vCPU."""
     backend: BackendName = "job"
-    """What runs the gang: `job` is a Kubernetes Indexed Job, `pod` a bare Pod, `slurm` a Slurm job; the others need
-    software of that name in the cluster. docs/jobs.md says which for what."""
+    """Software that runs the gang: `job` is a Kubernetes Indexed Job, `pod` a bare Pod, `slurm` a Slurm job; the others
+    need software of that name in the cluster. docs/jobs.md compares them."""
     queue: Annotated[str, Field(pattern=OBJECT)] | None = None
     """Volcano queue, or Slurm partition; the default one if left out. Only for backends `volcano` and `slurm`."""
     priority_class: Annotated[str, Field(pattern=OBJECT)] | None = None
@@ -120,7 +121,7 @@ class Compute(Section):
             if instance.processes and self.processes_per_node not in instance.processes:
                 raise ValueError(
                     f"processes_per_node is {self.processes_per_node}, but Neuron supports "
-                    f"{one_of(instance.processes)} on a {instance.name}{source}; choose one of them"
+                    f"{joined_choices(instance.processes)} on a {instance.name}{source}; choose one of them"
                 )
         return self
 
@@ -138,7 +139,7 @@ class Compute(Section):
             larger = [name for name, kind in INSTANCE_TYPES.items() if kind.uses_neuron and kind.spans_nodes]
             raise ValueError(
                 f"{field} is {most}, but a {instance.name}{self._source_of(instance)} has no EFA, without which Neuron "
-                f"trains on one node alone; ask for 1 node, or for {one_of(larger)}"
+                f"trains on one node alone; ask for 1 node, or for {joined_choices(larger)}"
             )
         return self
 
@@ -195,12 +196,12 @@ class Compute(Section):
 
     @property
     def backend_description(self) -> BackendDescription:
-        """What the backend is and can do."""
+        """Description and abilities of the backend."""
         return DESCRIPTIONS[self.backend]
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Instance types in the order in which they are tried."""
+        """Instance types, in the order of their use."""
         return (self.instance_type, *self.fallback)
 
     def with_next_type(self) -> Compute | None:
@@ -251,8 +252,8 @@ class Dataset(Section):
     """`s3://bucket/key` of a list of files and checksums in the form of `sha256sum`: every file has to be as it says.
     It is read as the data set is: `public` and `region` hold for its bucket too."""
     max_expansion: Annotated[float, Field(ge=1, le=1e6)] | None = None
-    """Times its own size to which a compressed archive may unpack; more is refused before it fills the file system.
-    Default: 100, and 64 MiB in any case."""
+    """Limit for the size of an unpacked archive, as a multiple of its compressed size; a larger one is refused before
+    it fills the file system. Default: 100, and 64 MiB in any case."""
     min_shards: Annotated[int, Field(ge=0)] | None = None
     """Fewest `*_training_*.hdf5` shards that it has to hold; each is opened and checked. With 0, whatever it holds is
     not looked into. Default: 1 for `trainer.pretrain`, which reads them, and 0 for every other program."""
@@ -314,7 +315,7 @@ class Dataset(Section):
 
     @property
     def manifest(self) -> S3Url | None:
-        """The manifest's object; None if the data set has none."""
+        """The manifest's object; None for a data set without a manifest."""
         return None if self.manifest_url is None else parse_s3_url(self.manifest_url)
 
     @property
@@ -353,8 +354,8 @@ class Precompile(Section):
     """`auto`: on for Trainflow's own programs, and for Python programs on Neuron devices; off for every other program.
     `trainflow validate` prints the choice."""
     steps_argument: Annotated[str, Field(pattern=FLAG)] | None = None
-    """The program's own flag for the number of steps after which it ends. Default: `steps_this_run` for Trainflow's own
-    programs; every other Python program is ended after `steps` calls of its optimizer."""
+    """The program's own flag for the number of steps to run. Default: `steps_this_run` for Trainflow's own programs;
+    every other Python program is ended after `steps` calls of its optimizer."""
     cacheset: Annotated[str, Field(pattern=FOLDER)] | None = None
     """Begins the name of the cache's folder below `/cache`; what follows is made of all that changes the graphs, so no
     two runs spoil each other's. Another name makes everything be compiled anew. Default: the spec's name."""
@@ -378,19 +379,20 @@ def _as_section(value: Any) -> Any:
 
 
 class Limits(Section):
-    """When a run fails for taking too long, and how often it is polled."""
+    """Time limits, cost limits and polling interval of a run."""
 
     max_duration_hours: Annotated[float, Field(gt=0, le=8760)] = 72.0
     """Longest time for one job, in hours; the cluster kills it then. BERT-large phase 1 takes 20 to 45."""
     max_total_hours: Annotated[float, Field(gt=0, le=8760)] | None = None
-    """Hours after the run's start at which it ends: waits, compilation and restarts count. The program is asked for a
-    checkpoint, the artifacts are published, and the run fails as DeadlineReached; `trainflow resume` continues it."""
+    """Limit for the run's whole duration, in hours: waits, compilation and restarts count. After it, the program is
+    asked for a checkpoint, the artifacts are published, and the run fails as DeadlineReached; `trainflow resume`
+    continues it."""
     deadline: AwareDatetime | None = None
     """The same at a fixed time, with its zone: `"2027-01-31T18:00:00+01:00"`."""
     max_usd: Annotated[float, Field(gt=0)] | None = None
-    """Estimated cost of the run's nodes, in USD at on-demand prices, at which it ends in the same way, as
-    BudgetReached. A run that continues another one begins at zero. Refused for instance types without a known price in
-    the Region."""
+    """Limit for the estimated cost of the run's nodes, in USD at on-demand prices. The run then ends in the same way,
+    as BudgetReached. A run that continues another one begins at zero. Refused for instance types without a known price
+    in the Region."""
     capacity_timeout_minutes: Annotated[float, Field(gt=0, le=720)] = 60.0
     """Longest wait for the gang's nodes, in minutes, of each type of `compute.fallback`. Has no effect with
     Slurm, where jobs wait for nodes themselves."""
@@ -398,28 +400,27 @@ class Limits(Section):
     """Longest time that a submitted gang may have fewer pods running than it needs, in minutes; then it is started
     anew. Covers pulling the image, and waiting in a queue."""
     max_restarts: Annotated[int, Field(ge=0, le=20)] = 2
-    """How often in a row a job is started anew, from its newest checkpoint, without getting further than before,
+    """Number of consecutive restarts of a job, from its newest checkpoint, without getting further than before,
     whatever the reason: a lost worker or node, a stall, a gang that did not come together, a node that the test before
-    the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without
-    steps to a newer checkpoint, or without either for more than six hours."""
+    the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without steps
+    to a newer checkpoint, or without either for more than six hours."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
-    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. Of a program that
-    has not logged any (`progress`): longest time without a new line in its log. While graphs are compiled: the same, at
-    least three hours. While a data set is being staged, or its names are imported by FSx: longest time in which
-    nothing of it arrives."""
+    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. If the program has
+    not logged any step (`progress`): longest time without a new line in its log. While graphs are compiled: the same,
+    at least three hours. While a data set is being staged, or FSx imports its names: longest time without new data."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
-    """Minutes without a successful poll of the job, or without its log, after which the owner is told. The job goes on,
-    and so does the run: it fails only when the job's own time limit has passed as well."""
+    """Minutes without a successful poll of the job, or without its log, before the owner is notified. The job and the
+    run continue: the run fails only when the job's own time limit has passed as well."""
     min_throughput: Annotated[float, Field(gt=0)] | None = None
-    """Sequences or samples per second, as the program counts, over all ranks, below which an alarm calls a person; the
-    run goes on. None sets no floor."""
+    """Sequences or samples per second, as the program counts, over all ranks. An alarm notifies a person of a lower
+    throughput; the run continues. None sets no floor."""
     poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
     """Least seconds between two polls. Waits are polled after a twentieth of the time waited, if that is longer; jobs
     after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""
 
 
 class Teardown(Section):
-    """What is released at the end: the run's jobs, and its nodes unless another run uses them."""
+    """Resources to release at the end: the run's jobs, and its nodes unless another run uses them."""
 
     on_success: bool = True
     """Nodes that idle cost as much as nodes that train."""
@@ -428,7 +429,7 @@ class Teardown(Section):
 
 
 class RunSpec(Section):
-    """What to train, on what, from which data, and within which limits."""
+    """Program, hardware, data and limits of a run."""
 
     model_config = ConfigDict(
         title="Trainflow run spec",
@@ -454,12 +455,12 @@ class RunSpec(Section):
     """Id of the run that this one continues, or of several, the newest first: until it has a checkpoint of its own, it
     resumes from the newest one of the first of them that has any. `trainflow resume` fills it in."""
     progress: Progress = "auto"
-    """How the program says which step it has reached: `auto` finds out by what it prints, `none` expects nothing, or
+    """Format of the program's progress lines: `auto` detects it from the output, `none` expects no progress lines, or
     one of the formats in docs/workloads.md."""
     precompile: Annotated[
         Precompile, BeforeValidator(_as_section, json_schema_input_type=Precompile | bool | Literal["auto"])
     ] = Precompile()
-    """A section, or `auto`, true or false for its field `enabled` alone."""
+    """A section, or `auto`, true or false as a short form of its field `enabled`."""
     limits: Limits = Limits()
     teardown: Teardown = Teardown()
 
@@ -587,7 +588,7 @@ class RunSpec(Section):
 
     @property
     def cacheset(self) -> str:
-        """What the folder of this run's compiled graphs begins with."""
+        """First part of the name of the folder of this run's compiled graphs."""
         return self.precompile.cacheset or self.name
 
 
@@ -597,13 +598,13 @@ def decided(spec: RunSpec) -> RunSpec:
 
 
 def excess_name_length(run_id: str, compute: Compute) -> int:
-    """Characters by which the longest name of a run's pods is too long; 0 or less if all of them fit."""
+    """Characters to remove until the longest name of a run's pods fits; 0 or less if all of them fit."""
     longest = compute.backend_description.name_length(f"{run_id}{LONGEST_JOB}", num_nodes=compute.num_nodes)
     return longest - MAX_HOST_NAME
 
 
 def with_present_names(document: Any) -> Any:
-    """The document of a stored spec, in which fields of earlier versions have the names of today."""
+    """The document of a stored spec, with the present names for fields of earlier versions."""
     workload = document.get("workload") if isinstance(document, dict) else None
     if not isinstance(workload, dict) or "environment" not in workload:
         return document
@@ -611,7 +612,7 @@ def with_present_names(document: Any) -> Any:
     return {**document, "workload": {"python_environment": workload["environment"], **others}}
 
 
-def spec_of(document: Any) -> RunSpec:
+def spec_from_document(document: Any) -> RunSpec:
     """The spec that a document from a file describes: of the JSON that the workflow will read, in the file's order.
 
     Raises:

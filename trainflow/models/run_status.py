@@ -1,4 +1,4 @@
-"""How a run goes, apart from its record: a list of runs needs no more."""
+"""Status of a run, in a module apart from its record: a list of runs needs only this."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class RunStatus(StrEnum):
-    """How a run goes or ended, in Step Functions' words. `STARTING`: its twin is not up yet, on this machine only."""
+    """Status of a run, in Step Functions' words. `STARTING`: its twin is not up yet, on this machine only."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"

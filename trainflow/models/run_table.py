@@ -32,22 +32,22 @@ def notice_key(execution_arn: str, about: str) -> str:
 
 
 def expiry_of_notice(now: datetime) -> int:
-    """When the note of a message may be deleted."""
+    """Time to live of the note about a sent message, in seconds since the epoch."""
     return int((now + NOTICE_KEPT_FOR).timestamp())
 
 
 class RunRow(Fact):
-    """What the table says of a run."""
+    """Item of the run table for a run."""
 
     run_id: str
     execution_arn: str
     spec_name: str
     instance_type: str
     fallback: tuple[str, ...] = ()
-    """Types that the run may use instead. Rows from before there was a choice have none."""
+    """Types that the run may use instead. Empty in rows from versions without this choice."""
     num_nodes: int
     backend: BackendName = "job"
-    """What runs its jobs. Rows from before there was a choice have none."""
+    """Backend of its jobs. The default is that of rows from versions without this choice."""
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None = None
@@ -101,7 +101,7 @@ def schedule_key(schedule: str) -> str:
 
 
 class ScheduleRow(Fact):
-    """What the table says of a schedule whose runs must not overlap."""
+    """Item of the table for a schedule whose runs must not overlap."""
 
     schedule: str
     execution_arn: str
@@ -109,7 +109,7 @@ class ScheduleRow(Fact):
     waiting: str | None = None
     """Scheduled time of the request that waits for that run's end."""
     seen_at: datetime
-    """When that request was last seen, or the newest run was about to be started."""
+    """Time when that request was last seen, or the newest run was about to be started."""
     version: int = 0
     """Grows with each change, so that of two functions that have read the same item one writes it."""
 
@@ -118,16 +118,16 @@ class Releasing(Fact):
     """Idle nodes of a type that a survey is about to release."""
 
     since: datetime
-    """When they were first seen without a run."""
+    """Time when they were first seen without a run."""
     num_nodes: int
     """Nodes of the type that were up."""
 
 
 class LastSurvey(Fact):
-    """What a survey has to know of the one before."""
+    """State that a survey keeps for the next one."""
 
     surveyed_at: datetime
     idle_since: dict[str, datetime] = Field(default_factory=dict)
-    """When the nodes of each instance type were first seen without a run."""
+    """Time when the nodes of each instance type were first seen without a run."""
     releasing: dict[str, Releasing] = Field(default_factory=dict)
-    """What it was about to release, by instance type: it may have crashed before it sent the messages."""
+    """Planned releases by instance type. The survey may have crashed before it sent the messages."""

@@ -1,4 +1,4 @@
-"""What is wrong with a document, in sentences that name the field: for run specs and for configurations."""
+"""Sentences about problems in a document that name the field: for run specs and for configurations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EXPECTED: Mapping[str, str] = {
     "string_type": "text",
     "tuple_type": "a list",
 }
-"""What is expected, by pydantic's name of the error."""
+"""Expected values, by pydantic's name of the error."""
 
 NEEDS_QUOTES = "; put it in quotes"
 

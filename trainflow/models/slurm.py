@@ -19,7 +19,7 @@ class Site:
     environment: str
     """Folder of a Python virtual environment."""
     program_folder: str
-    """Where the `trainer` package and the specs' scripts lie."""
+    """Folder of the `trainer` package and the specs' scripts."""
     small_programs_queue: str | None = None
     """Partition for staging and the like; Slurm's default if None."""
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class JobComment:
-    """Content of a job's comment, by which it is found again and told from the jobs of other users."""
+    """Content of a job's comment. It identifies our jobs among those of other users."""
 
     run_id: str
     stage: str
@@ -46,10 +46,10 @@ class Submission:
     num_nodes: int
     time_limit_minutes: int
     warn_seconds: int
-    """Seconds before the time limit at which SIGTERM is sent."""
+    """Seconds between SIGTERM and the time limit."""
     partition: str | None = None
     exclusive: bool = False
-    """Whether the nodes are the job's alone."""
+    """Whether the job has its nodes exclusively."""
     memory_mib: int | None = None
     """Memory on each node; None for all of the node's memory."""
     avoided_nodes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class SlurmJob:
     comment: JobComment | None
     """None for a job that Trainflow did not submit."""
     reason: str | None = None
-    """Why it waits or failed: Slurm's reason, one word."""
+    """Reason why it waits or failed: Slurm's reason, one word."""
     description: str | None = None
     """The same in a sentence, where Slurm has one."""
     nodes: str | None = None
@@ -77,7 +77,7 @@ class SlurmJob:
     submitted_at: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    """When it ended or, of a running job, will have to."""
+    """Time when it ended or, for a running job, will have to end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Partition:
     """Whether jobs that name no partition run here. v0.0.38 and `scontrol` report it, not every version of the API."""
 
 
-def default_of(partitions: Sequence[Partition]) -> Partition | None:
+def default_partition(partitions: Sequence[Partition]) -> Partition | None:
     """The partition of jobs that name none: the only one, or else Slurm's default; None if it reports no default."""
     if len(partitions) == 1:
         return partitions[0]

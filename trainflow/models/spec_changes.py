@@ -13,23 +13,23 @@ FLAT = ("workload.arguments", "workload.env")
 
 
 def merged(document: Any, override: Any) -> Any:
-    """The document with what the override says instead, before anything is checked (RFC 7386, JSON merge patch).
+    """Apply an override to a document, before anything is checked (RFC 7386, JSON merge patch).
 
     Mappings are merged field by field, everything else is replaced, and null takes a field away.
 
     Raises:
-        InvalidRunSpec: If the override is no mapping.
+        InvalidRunSpec: If the override is not a mapping.
     """
     if not isinstance(override, Mapping):
         raise InvalidRunSpec("must be a mapping of the fields that differ, such as 'compute' or 'limits'.")
     return _merged(document, override)
 
 
-def changes_of(settings: Iterable[str]) -> dict[str, Any]:
-    """The override that settings such as `workload.arguments.lr=1e-4` make together; a later one wins.
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """The override for settings such as `workload.arguments.lr=1e-4`; a later one wins.
 
     Raises:
-        InvalidRunSpec: If one of them is no field and value.
+        InvalidRunSpec: If one of them is not a field and its value.
     """
     sides = (field_and_value(setting) for setting in settings)
     return changes_of_values((field, parsed_value(field, value)) for field, value in sides)
@@ -40,7 +40,7 @@ def changes_of_values(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> 
     changes: dict[str, Any] = {}
     for field, value in dict(values).items():
         # Not `_merged`, for which null removes a field already here.
-        _put(changes, path_of(field), value)
+        _put(changes, field_path(field), value)
     return changes
 
 
@@ -48,7 +48,7 @@ def field_and_value(setting: str) -> tuple[str, str]:
     """The two sides of `field=value`.
 
     Raises:
-        InvalidRunSpec: If there is no `=`, or no field before it.
+        InvalidRunSpec: If `=` or the field before it is missing.
     """
     field, equals, value = setting.partition("=")
     if not equals or not all(field.split(".")):
@@ -68,7 +68,7 @@ def parsed_value(field: str, text: str) -> Any:
         raise InvalidRunSpec(f"{field}: {str(error).replace('The file', 'The value')}") from None
 
 
-def path_of(field: str) -> tuple[str, ...]:
+def field_path(field: str) -> tuple[str, ...]:
     """The names that lead to a field."""
     for mapping in FLAT:
         if field.startswith(f"{mapping}."):

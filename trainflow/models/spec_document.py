@@ -43,7 +43,7 @@ class _Loader(_SAFE_LOADER):  # type: ignore[misc]
 
 
 FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
-"""What decoders raise over values that they cannot make: a 30th of February, a number without digits."""
+"""Exceptions of decoders for invalid values: a 30th of February, a number without digits."""
 
 
 def decode(content: bytes, *, is_json: bool = False) -> Any:
@@ -79,7 +79,7 @@ def decode(content: bytes, *, is_json: bool = False) -> Any:
 
 
 def require_plain(value: Any, path: str = "", *, depth: int = 0) -> None:
-    """Require that a document is no deeper than a spec may be, and that none of its texts has a NUL character.
+    """Refuse a document that is nested too deeply, or that contains a NUL character.
 
     No command line, variable, path or Kubernetes object can hold that character.
 
@@ -115,7 +115,7 @@ def _require_unique(names: Iterable[tuple[str, int | None]]) -> None:
 
 
 def _require_no_alias(text: str) -> None:
-    """Refuse aliases, and a depth at which the parser would recurse too far."""
+    """Refuse aliases, and nesting that would exceed the parser's recursion limit."""
     depth = 0
     for event in yaml.parse(text, Loader=_SAFE_LOADER):
         if isinstance(event, yaml.AliasEvent):
@@ -130,7 +130,7 @@ def _require_no_alias(text: str) -> None:
 
 
 def _place_of_odd(value: Any, path: str = "") -> str:
-    """Where a document holds a value of a kind that JSON lacks, such as " at 'name'"; empty where that is not known."""
+    """Place of a value that JSON cannot represent, such as " at 'name'"; empty if unknown."""
     if path.count(".") > MAX_DEPTH:
         return ""
     if isinstance(value, dict):
@@ -144,10 +144,10 @@ def _place_of_odd(value: Any, path: str = "") -> str:
 
 
 def canonical(document: Any) -> str:
-    """The document as JSON that is the same however the file was laid out.
+    """The document as JSON, independent of the file's layout.
 
     Raises:
-        InvalidRunSpec: If it holds what JSON has no words for, or is too large as JSON.
+        InvalidRunSpec: If JSON cannot represent a value, or if the JSON is too large.
     """
     try:
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -26,9 +26,10 @@ IMAGE = (
     r"^([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64}|@sha512:[0-9a-f]{128})?$"
 )
-"""Registry, repository, tag and digest, as a node reads an image's name (distribution/reference, reference.go). Rows of
-dots and underscores in a repository are taken here, and refused there. The characters of a tag are named: pydantic's
-`\\w` has those of all languages, which no node takes, and of which 128 take 70 ms to compile at every start."""
+"""Registry, repository, tag and digest, as a node reads an image's name (distribution/reference, reference.go).
+Sequences of dots and underscores in a repository are accepted here, and refused there. The characters of a tag are
+listed: pydantic's `\\w` has those of all languages. Nodes refuse them, and 128 of them take 70 ms to compile at every
+start."""
 REGION = r"^[a-z]{2}(-[a-z]+)+-[0-9]$"
 
 IN_WORDS = {
@@ -46,7 +47,7 @@ IN_WORDS = {
     "@sha256: with 64 hexadecimal digits",
     REGION: "must be an AWS Region such as us-west-2",
 }
-"""What each pattern asks for, for messages."""
+"""Requirement of each pattern in words, for messages."""
 
 
 class Section(DescribedFields):
@@ -95,7 +96,7 @@ def _reads_as_number(text: str) -> bool:
     return True
 
 
-def one_of(choices: Sequence[object]) -> str:
+def joined_choices(choices: Sequence[object]) -> str:
     """Two or more choices, for a sentence."""
     *others, last = map(str, choices)
     return f"{', '.join(others)} or {last}"

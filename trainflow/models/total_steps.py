@@ -18,11 +18,11 @@ LAST_STEP = (
     "max_iters",  # nanoGPT
     "iterations",
 )
-"""Flags by which programs are told the step at which the whole training ends."""
+"""Flags of programs for the last step of the whole training."""
 
 
 def total_steps(spec: Mapping[str, Any], first_step: int | None) -> int | None:
-    """The step at which training ends, from the workload's arguments; None where they do not say it.
+    """Last step of the training, from the workload's arguments; None if they do not contain it.
 
     A flag of `LAST_STEP` ends the whole training, `steps_this_run` this run's part of it, counted from its first step.
     """

@@ -31,7 +31,7 @@ class Nodegroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingGroup:
-    """The Auto Scaling group of a node group, as it is now; EKS tells its size a little later."""
+    """The Auto Scaling group of a node group, as it is now. EKS reports its size a little later."""
 
     desired: int
     in_service: frozenset[str]
@@ -48,14 +48,14 @@ class FailedLaunch:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What a run says that it needs, from before its nodes are asked for until it is cancelled."""
+    """Nodes that a run needs. The claim exists from before they are requested until it is cancelled."""
 
     name: str
     run_id: str
     instance_type: str
     num_nodes: int
     created_at: str = ""
-    """When the run began to wait; RFC 3339 in UTC, which sorts by time."""
+    """Time when the run began to wait; RFC 3339 in UTC, which sorts by time."""
     avoided_nodes: frozenset[str] = frozenset()
     """Nodes that the run does not use."""
 
@@ -67,4 +67,4 @@ class Grants:
     by_run: Mapping[str, int]
     """Nodes of each run."""
     version: str | None = None
-    """Version of the object, without which it is not replaced; None before there is one."""
+    """Version of the object, required to replace it; None before the object exists."""

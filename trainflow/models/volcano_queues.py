@@ -8,13 +8,13 @@ from typing import Any
 from trainflow.models.kubernetes_names import MANAGED_BY
 
 DEFAULT_QUEUE = "default"
-"""Where a job is without a queue of its own."""
+"""Queue of jobs that do not name one."""
 
 MADE_BY_VOLCANO = ("root", DEFAULT_QUEUE)
 """Volcano's scheduler makes them when it starts; no job may name `root`, the parent of all others."""
 
 TUTORIAL_QUEUE = "test"
-"""What the TorchX tutorial creates and its specs name: `config/example.yaml` has it, and so has the twin."""
+"""Queue of the TorchX tutorial, used by its specs: `config/example.yaml` creates it, and so does the twin."""
 
 
 def queue_manifest(

@@ -165,8 +165,8 @@ class Workload(Section):
     """Path of a pip requirements file inside `code`: installed by the image's own pip into a folder of the shared file
     system, which runs with the same file, Python and platform share, and which comes before the image's packages."""
     image: Annotated[str, Field(pattern=IMAGE)] | None = None
-    """Container image. Production runs name it by digest, so that a run can be repeated. Needed by every backend but
-    `slurm`, which has none."""
+    """Container image. Production runs name it by digest, so that a run can be repeated. Every backend needs one,
+    except `slurm`."""
     python_environment: Annotated[str, Field(pattern=ABSOLUTE_FOLDER)] | None = None
     """Folder of a Python virtual environment on Slurm's nodes; the deployment's if left out. Only for backend
     `slurm`."""

@@ -92,8 +92,8 @@ class Node:
         return found or {"Unknown": "NodeUnreachable", "False": "NodeNotReady"}.get(self.ready_status or "")
 
     @property
-    def leaves(self) -> bool:
-        """Whether it will not run pods again by itself. One that is merely not ready may be starting."""
+    def is_terminating(self) -> bool:
+        """Whether the node is lost or draining. NotReady does not count: the node may be starting."""
         return self.trouble not in (None, "NodeNotReady")
 
     @property

@@ -16,10 +16,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
-"""What a browser on this machine, or one behind `ssh -L`, calls the server."""
+"""Host names of the server in a browser on this machine, or behind `ssh -L`."""
 
 TOKEN = "token"  # noqa: S105 - the name of the parameter
-"""Parameter of the address with which the page is opened first."""
+"""Parameter of the page's first address."""
 
 READING = frozenset({"GET", "HEAD"})
 
@@ -103,7 +103,7 @@ class Guard:
 
 
 def host_name(host: str) -> str | None:
-    """The name in a Host header, without its port; None if it is no such header."""
+    """The name in a Host header, without its port; None if the header is invalid."""
     try:
         return urlsplit(f"//{host}").hostname
     except ValueError:

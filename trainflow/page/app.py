@@ -49,18 +49,18 @@ FRAGMENTS = ("head", "figures", "notices", "workflow", "states", "pods")
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'unsafe-inline'"
 )
-"""The report brings its own style and script, and a policy that allows that one script alone; it is an origin of its
-own here, which may not read the page."""
+"""The report includes its own style and script, and a policy that allows only that script. Here it gets an origin of
+its own, which may not read the page."""
 
 POLL_SECONDS = 0.5
 """Time between two polls of an open page. A page that kept a stream open would hold one of the six connections that a
 browser opens to a host (HTTP/1.1), and the seventh page would never load."""
 
 WATCHED_SECONDS = 2.0
-"""Time since its last poll in which a page counts as open."""
+"""Seconds since its last poll while a page counts as open."""
 
 MAX_COMPARED = 8
-"""Most runs on one plot: more colours are not told apart."""
+"""Maximum number of runs on one plot: more colours cannot be distinguished."""
 
 
 class PageApp:
@@ -98,7 +98,7 @@ class PageApp:
                 Route("/runs/{run_id}/stop", self.stop, methods=["POST"]),
                 Route("/runs/{run_id}/resume", self.resume, methods=["POST"]),
             ],
-            exception_handlers={RunNotFound: _not_found, TrainflowError: _unavailable},
+            exception_handlers={RunNotFound: _respond_404, TrainflowError: _unavailable},
         )
 
     def guarded(self, *, token: str, port: int) -> Guard:
@@ -110,7 +110,7 @@ class PageApp:
         return self._page("runs.html.j2", await self._list_context())
 
     async def list(self, _: Request) -> Response:
-        """The lines of the list alone, for the page to bring itself up to date."""
+        """The lines of the list only, for updates of the page."""
         return self._page("_list.html.j2", await self._list_context())
 
     async def run(self, request: Request) -> Response:
@@ -135,7 +135,7 @@ class PageApp:
     async def curves(self, request: Request) -> Response:
         """The curves of a run in a window."""
         now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
-        window = window_of(request.query_params)
+        window = parse_window(request.query_params)
         payload = await run_in_threadpool(lambda: now.curves().payload(window))
         marks = [vars(mark) for mark in now.marks if window.first <= mark.step <= window.last]
         return JSONResponse({**payload, "marks": marks})
@@ -180,7 +180,7 @@ class PageApp:
         return JSONResponse({"run_id": await run_in_threadpool(self._library.resume, run_id)})
 
     async def compare(self, request: Request) -> Response:
-        """Several runs on one plot, and the fields in which their specs differ."""
+        """Several runs on one plot, and the differences of their specs."""
         names = compared(request.query_params.getlist("run"))
         runs = [await run_in_threadpool(self._library.run, name) for name in names]
         curves = [await run_in_threadpool(run.curves) for run in runs]
@@ -196,7 +196,7 @@ class PageApp:
 
     async def compare_curves(self, request: Request) -> Response:
         """One metric of several runs."""
-        window, name = window_of(request.query_params), request.query_params.get("metric", "loss")
+        window, name = parse_window(request.query_params), request.query_params.get("metric", "loss")
         curves = []
         for run_id in compared(request.query_params.getlist("run")):
             now = await run_in_threadpool(self._library.run, run_id)
@@ -263,7 +263,7 @@ class OpenPages:
         self._polled: dict[str, float] = {}
 
     def note(self, page: str, *, has_all: bool) -> None:
-        """Remember a poll, unless the page was told all that this server has to tell."""
+        """Remember a poll, unless the page has received all data of this server."""
         if has_all:
             self._polled.pop(page, None)
         else:
@@ -275,8 +275,8 @@ class OpenPages:
         return not any(at > since for at in list(self._polled.values()))
 
 
-def window_of(query: Mapping[str, str]) -> Window:
-    """The window that an address asks for; what is no number counts as not said."""
+def parse_window(query: Mapping[str, str]) -> Window:
+    """The window that an address asks for; parameters that are not numbers are ignored."""
     return Window(
         first=_number(query.get("from"), -math.inf),
         last=_number(query.get("to"), math.inf),
@@ -306,7 +306,7 @@ def _stale() -> Response:
     return PlainTextResponse("The page is of an earlier server: load it anew, and try again.\n", status_code=403)
 
 
-async def _not_found(_: Request, error: Exception) -> Response:
+async def _respond_404(_: Request, error: Exception) -> Response:
     return PlainTextResponse(f"{error}\n", status_code=404)
 
 

@@ -26,7 +26,7 @@ class Forecast:
     per_hour: float | None
     """All nodes of the run together."""
     basis: str
-    """What was multiplied, as a sentence."""
+    """The calculation, as a sentence."""
 
 
 def forecast(snapshot: RunState) -> Forecast | None:

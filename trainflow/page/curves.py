@@ -43,11 +43,11 @@ OWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What is asked of the curves."""
+    """Range and resolution of the requested curves."""
 
     first: float = -math.inf
     last: float = math.inf
-    """Steps between which they are shown."""
+    """First and last step of the range."""
     points: int = 600
     """Points of each curve."""
     smoothing: float = 0.0
@@ -67,7 +67,9 @@ class RunCurves:
 
     def titles(self) -> dict[str, str]:
         """Title with its unit of each metric that has a value."""
-        return {name: " ".join(part for part in title_of(name, self._counted) if part) for name in list(self._series)}
+        return {
+            name: " ".join(part for part in metric_title(name, self._counted) if part) for name in list(self._series)
+        }
 
     def update(self, steps: Sequence[Step]) -> None:
         """Take over the steps that are known now; only those behind the first difference are read.
@@ -110,7 +112,7 @@ class RunCurves:
             }
 
     def metric(self, name: str, window: Window) -> dict[str, Any] | None:
-        """One curve in a window; None if the run has none of this name."""
+        """One curve in a window; None if the run does not have this metric."""
         with self._lock:
             series = self._series.get(name)
             return metric_payload(name, series, window, self._counted) if series else None
@@ -118,7 +120,7 @@ class RunCurves:
     def not_finite(self) -> list[tuple[str, int]]:
         """Titles of the metrics with values that are not finite, and how many."""
         odd = ((name, len(series.not_finite)) for name, series in list(self._series.items()))
-        return [(title_of(name)[0], amount) for name, amount in odd if amount]
+        return [(metric_title(name)[0], amount) for name, amount in odd if amount]
 
     def _extend(self, name: str, numbers: Sequence[int], values: Sequence[float | None]) -> None:
         if None in values:
@@ -134,7 +136,7 @@ def metric_payload(name: str, series: Series, window: Window, counted: str) -> d
     buckets = series.buckets(points, first=window.first, last=window.last)
     means = [bucket.mean for bucket in buckets]
     reach = round(len(buckets) * max(0.0, min(MAX_SMOOTHING, window.smoothing)) / 200)
-    title, unit = title_of(name, counted)
+    title, unit = metric_title(name, counted)
     odd = [x for x in series.not_finite if window.first <= x <= window.last]
     return {
         "key": name,
@@ -161,7 +163,7 @@ def titles_of_all(runs: Iterable[RunCurves]) -> dict[str, str]:
     return {name: " or ".join(titles) for name, titles in found.items()}
 
 
-def title_of(name: str, counted: str = SEQUENCES) -> tuple[str, str]:
+def metric_title(name: str, counted: str = SEQUENCES) -> tuple[str, str]:
     """Title and unit of a metric; `counted` is what the throughput counts."""
     if name == "throughput":
         return OWN[name][0], f"{counted}/s"

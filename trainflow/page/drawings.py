@@ -1,4 +1,4 @@
-"""The drawing of each run's state machine: of the definition that its execution has, where the place can tell it."""
+"""The drawing of each run's state machine: of its execution's own definition, if the place keeps it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainflow.page.workflow import Layout, layout
 from trainflow.state_machines import InvalidDefinition, definition
 
 RETRY_SECONDS = 30.0
-"""Age at which a place that did not tell a definition is asked again."""
+"""Seconds until a place that did not return a definition is asked again."""
 
 
 @runtime_checkable
@@ -29,9 +29,9 @@ class Drawing:
     """The state machine of a run."""
 
     layout: Layout | None
-    """None where there is no definition."""
+    """None without a definition."""
     note: str = ""
-    """What it is drawn from, if that is not the run's own definition; a sentence."""
+    """Source of the drawing, if that is not the run's own definition; a sentence."""
 
 
 class Drawings:
@@ -50,7 +50,7 @@ class Drawings:
         self._lock = threading.Lock()
 
     def installed(self) -> Layout | None:
-        """The drawing of this installation's definition; None where there is none, as in an installed client."""
+        """The drawing of this installation's definition; None in an installed client, which does not include it."""
         if self._installed is None:
             try:
                 self._installed = layout(self._workflow or definition("training"))
@@ -70,7 +70,7 @@ class Drawings:
         return known
 
     def _asked(self, place: KeepsDefinitions, run_id: str) -> tuple[Drawing, float]:
-        """What the place says now, and until when it holds."""
+        """The place's present answer, and the time until it expires."""
         try:
             return Drawing(layout(place.definition(run_id))), float("inf")
         except TrainflowError as trouble:

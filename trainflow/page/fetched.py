@@ -1,7 +1,7 @@
 """Logs that no observer writes, fetched from a run's place when a person opens them.
 
-They are those of gangs of which not every log is followed, of callers who may not see the cluster, and of runs that
-have ended: CloudWatch Logs has them when the pods are gone.
+They are the logs of large gangs, where only some are followed, of callers who may not see the cluster, and of ended
+runs: CloudWatch Logs keeps them after the pods are gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_BYTES = 256 * 1024 * 1024
 """Most that is fetched of a log: it lies in the temporary folder of this machine."""
 
 RETRY_SECONDS = 10.0
-"""Age at which a log that could not be fetched is tried again."""
+"""Seconds until a log that could not be fetched is tried again."""
 
 RANK = re.compile(r"rank (\d{1,6})")
 """Name of the log of a rank whose pod is not known."""
@@ -44,7 +44,7 @@ class OpenLog:
     path: Path
     """Its lines as far as they are here; the file may not be there yet."""
     note: str = ""
-    """What a reader of it has to know; sentences."""
+    """Sentences for readers of the log."""
     is_growing: bool = False
     """Whether more lines are being fetched."""
     is_behind: bool = False

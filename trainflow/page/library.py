@@ -26,7 +26,7 @@ from trainflow.record.failure import explained
 from trainflow.record.steps import KeptSteps
 
 SNAPSHOT_SECONDS = 0.4
-"""Age at which a run is asked again: two views of it, or two tabs, share what was learned."""
+"""Seconds until a run is asked again: two views of it, or two tabs, share an answer."""
 
 LIST_SECONDS = 3.0
 """The same for the list of runs, which costs a request to AWS."""
@@ -35,7 +35,7 @@ KEPT_SECONDS = 5.0
 """The same for the steps that a deployment keeps."""
 
 RESUMED = frozenset({RunStatus.FAILED, RunStatus.ABORTED, RunStatus.TIMED_OUT})
-"""Ends after which a run may be continued as it is; one that has succeeded needs another spec."""
+"""Final statuses of runs that may be continued unchanged; one that has succeeded needs another spec."""
 
 STOPPED = explained("Aborted", "The run was stopped from the page.")
 
@@ -45,7 +45,7 @@ class KeepsSteps(Protocol):
     """A place that has the steps of a run beside its logs: `trainflow.client.runs.DeployedRuns`."""
 
     def kept_steps(self, run_id: str) -> KeptSteps | None:
-        """The steps that the workflow kept of a run; None if there are none."""
+        """The steps that the workflow kept of a run; None without any."""
 
 
 @runtime_checkable
@@ -57,7 +57,7 @@ class KeepsRuns(Protocol):
 
 
 class Snapshots(Protocol):
-    """What the page asks of a run that goes on: a `FollowedRun`, or a test's replay."""
+    """Source of a run's snapshots for the page: a `FollowedRun`, or a test's replay."""
 
     def snapshot(self) -> RunState:
         """What is known now."""
@@ -79,9 +79,9 @@ class RunNow:
     """Whether a run that continues this one may be started: it has ended, and not as it should."""
     report: Path | None = None
     busy: Busy = field(default_factory=Busy)
-    """How busy its nodes are."""
+    """Utilization of its nodes."""
     fetched: FetchedLogs | None = None
-    """Logs that are not in `log_dir`; None where the place has no others."""
+    """Logs that are not in `log_dir`; None if the place does not keep others."""
     has_tails: bool = False
     """Whether the logs in `log_dir` are the last lines that an ended run has kept."""
 
@@ -95,8 +95,8 @@ class RunNow:
         return sorted(log.stem for log in self.log_dir.glob("*.log"))
 
     def log(self, name: str) -> OpenLog | None:
-        """The log of a pod, or of a `rank 7`; None if it has none here."""
-        name = name if self.has_tails else self._pod_of(name)
+        """The log of a pod, or of a `rank 7`; None if it is not here."""
+        name = name if self.has_tails else self._pod_name(name)
         path = self.log_dir / f"{name}.log"
         if not is_name(name):
             return None
@@ -110,7 +110,7 @@ class RunNow:
         """Whether the log of a pod can be opened."""
         return self.fetched is not None and (pod.has_log or self.snapshot.status.is_over)
 
-    def _pod_of(self, name: str) -> str:
+    def _pod_name(self, name: str) -> str:
         """The pod that has a rank now, if it is known; other names stay as they are."""
         rank = RANK.fullmatch(name)
         pods = [pod for pod in self.snapshot.pods if pod.stage == Stage.TRAINING] if rank else []
@@ -194,14 +194,14 @@ class RunLibrary:
         workflow: Mapping[str, Any] | None = None,
         name: str = "",
     ) -> None:
-        """Asks nothing yet.
+        """Prepares the library; it does not ask the place yet.
 
         Args:
-            folder: Where ended runs have left their folders.
-            place: Where runs go on; None to show ended ones alone.
-            resume: Starts a run at the place that continues an ended one, and returns its id; None where none can be
-                started.
-            workflow: Definition for runs of which the place tells none. Default: the repository's.
+            folder: Folder of the folders of ended runs.
+            place: Place of active runs; None to show only ended ones.
+            resume: Starts a run at the place that continues an ended one, and returns its id; None if the place cannot
+                start runs.
+            workflow: Definition for runs whose own the place does not keep. Default: the repository's.
             name: Name of the place, for the title.
         """
         self.name = name
@@ -247,15 +247,15 @@ class RunLibrary:
             )
             for record in self._ended.records()
         ]
-        adopted = [summary for run_id in list(self._followed) if (summary := self._summary_of(run_id)) is not None]
-        found = {summary.run_id: summary for summary in (*ended, *adopted, *self._of_place())}
+        adopted = [summary for run_id in list(self._followed) if (summary := self._run_summary(run_id)) is not None]
+        found = {summary.run_id: summary for summary in (*ended, *adopted, *self._place_runs())}
         return sorted(found.values(), key=lambda summary: summary.started_at, reverse=True)
 
     def run(self, run_id: str) -> RunNow:
         """One run.
 
         Raises:
-            RunNotFound: If there is none of this id.
+            RunNotFound: If the id is unknown.
             TrainflowError: If the place cannot be asked.
         """
         with self._lock:
@@ -281,8 +281,8 @@ class RunLibrary:
     def resume(self, run_id: str) -> str:
         """Start a run that continues an ended one; its id.
 
-        A page that asks again, because the answer was lost or the button was pressed twice, is told of the run that it
-        has started already, as long as that one goes on.
+        A repeated request, after a lost answer or a second press of the button, gets the run that was started already,
+        while that one is active.
 
         Raises:
             TrainflowError: If it cannot be continued; nothing was started then.
@@ -304,7 +304,7 @@ class RunLibrary:
         for each in watched:
             each.ask_again()
 
-    def _of_place(self) -> list[RunSummary]:
+    def _place_runs(self) -> list[RunSummary]:
         if self._place is None:
             return []
         with self._lock:
@@ -315,7 +315,7 @@ class RunLibrary:
                 self._listed, self._listed_at = listed, time.monotonic()
         return self._listed
 
-    def _summary_of(self, run_id: str) -> RunSummary | None:
+    def _run_summary(self, run_id: str) -> RunSummary | None:
         snapshot = self.run(run_id).snapshot
         if snapshot.started_at is None:
             return None

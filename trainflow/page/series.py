@@ -1,8 +1,7 @@
-"""A metric's values over the steps, from which a screen's worth is read in a time that does not depend on their number.
+"""A metric's values over the steps; reading a screen's worth takes a time that does not depend on their number.
 
-Beside the values stand the lowest, the highest and the sum of each 16 of them, of each 256, and so on: a bucket of
-any size is put together from a few of these. Values that are not finite are kept apart, since they have no place in a
-curve.
+It also keeps the lowest, the highest and the sum of each 16 values, of each 256, and so on: a bucket of any size is
+computed from a few of these. Values that are not finite are kept apart, since a curve cannot show them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ SPLITS = (1, 2, 4, 8)
 
 
 MAX_SIZES, MAX_KNOWN = 4, 10_000
-"""Sizes of buckets of which those that were read are kept, and most of them of one size: a few windows on a curve."""
+"""Number of bucket sizes whose buckets are kept after reading, and maximum number of buckets of one size: a few windows
+on a curve."""
 
 
 class Bucket(NamedTuple):
@@ -211,7 +211,7 @@ def _has_place(value: float) -> bool:
 
 
 def _bucket_size(count: int, at_most: int) -> int:
-    """The smallest size for which no more than so many buckets hold all values."""
+    """The smallest bucket size that covers all values with at most `at_most` buckets."""
     unit = 1
     while True:
         for split in SPLITS:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 
 GOODBYE_SECONDS = 3.0
-"""How long an open page may take to hear of the end."""
+"""Seconds until an open page must have received the end."""
 
 
 class PageServer:

@@ -1,4 +1,4 @@
-"""How busy a run's nodes are, asked for now and then beside what a page shows."""
+"""Utilization of a run's nodes, measured at intervals while a page shows the run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class MeasuresNodes(Protocol):
     """A place that publishes how busy nodes are: `trainflow.client.runs.DeployedRuns`."""
 
     def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
-        """How busy nodes of a run are now; None if nothing is known of them."""
+        """Present utilization of nodes of a run; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Busy:
-    """What is known of the nodes of a run."""
+    """Known utilization of the nodes of a run."""
 
     utilization: Utilization | None = None
     trouble: str = ""
-    """Why it is not known; a sentence."""
+    """Reason why it is unknown; a sentence."""
 
 
 class NodesOfRun:

@@ -1,4 +1,4 @@
-"""What the templates show of a run: the answers to "which state, which loss, which node, what cost, when done"."""
+"""Data of a run for the templates: the answers to "which state, which loss, which node, what cost, when done"."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from trainflow.record.wording import count, duration, number, rate, significant,
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
 
 MAX_SHORT_TABLE = 16
-"""Pods up to which their table is shown in full; a longer one scrolls, below the numbers by phase."""
+"""Maximum number of pods that the table shows in full; a longer one scrolls, below the numbers by phase."""
 
 SIGNALLED = 128
-"""What shells and container runtimes add to the number of the signal that has ended a process."""
+"""Offset of exit codes in shells and container runtimes for the number of the signal that has ended a process."""
 
 MAX_POD_ROWS = 64
 """Pods that are listed: of more, failed ones and the youngest come first."""
@@ -51,7 +51,7 @@ class PodRow:
     """The last line of the program's own in its message; the log has the others."""
     has_log: bool
     busy: str = "–"
-    """How busy its node is, in per cent."""
+    """Utilization of its node, in per cent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class ScalingRow:
     num_nodes: int
     throughput: str
     throughput_of: str
-    """What the throughput counts, such as `sequences`."""
+    """Unit of the throughput, such as `sequences`."""
     per_node: str
     efficiency: str
 
@@ -195,7 +195,7 @@ def _busy_of(pod: Pod, snapshot: RunState, by_node: Mapping[str, float]) -> str:
 
 
 def utilization_of(now: RunNow) -> Utilization | None:
-    """How busy the nodes are; of a run that has ended, how busy they were while it trained."""
+    """Utilization of the nodes; for a run that has ended, that of its training."""
     busy = now.snapshot.nodes_busy
     return Utilization(of=busy.of, by_node=busy.by_node) if busy else now.busy.utilization
 

@@ -24,8 +24,8 @@ MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP = 30.0, 22.0, 4.0
 """Units of the drawing; a unit is a pixel at its natural size."""
 
 TRACKS = {"onwards": 0.25, "error": 0.5, "back": 0.75}
-"""Where the arrows between the columns run, as shares of the gutter: each kind on one line, so that they do not cross
-the drawing as a fan."""
+"""Positions of the arrows between the columns, as shares of the gutter: each kind on one line, so that they do not
+cross the drawing as a fan."""
 
 BRIEF_LETTERS = 24
 """Letters that a box has room for below the state's name."""
@@ -77,7 +77,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class StateRow:
-    """What became of a state in a run."""
+    """Course of a state in a run."""
 
     name: str
     comment: str = ""
@@ -104,8 +104,8 @@ class _Edge:
 def layout(definition: Mapping[str, Any]) -> Layout:
     """Arrange the states of a definition in Amazon States Language.
 
-    The way to success runs down the left column in the order in which the text has the states. A state that only leads
-    back stands to the right of the state that leads to it; what follows a failure stands below those.
+    The way to success runs down the left column in the order of the states in the text. A state that only leads back
+    stands to the right of the state that leads to it; what follows a failure stands below those.
     """
     states: Mapping[str, Mapping[str, Any]] = definition["States"]
     drawn = [name for name, state in states.items() if state["Type"] not in SILENT_TYPES]
@@ -252,7 +252,7 @@ def _beyond(states: Mapping[str, Mapping[str, Any]], name: str) -> str:
 
 
 def _reaching(edges: Mapping[str, Sequence[_Edge]], goals: set[str]) -> set[str]:
-    """The states from which a goal can be reached without an error."""
+    """The states with an error-free path to a goal."""
     found = set(goals)
     while True:
         more = {

@@ -1,4 +1,4 @@
-"""What the programs of known libraries print of a step, each as a function from a line to the figures in it.
+"""Formats of known libraries for a step, each as a function from a line to the figures in it.
 
 | preset | source of the format |
 |---|---|
@@ -8,7 +8,7 @@
 | nemo | NeMo 2, `nemo/lightning/pytorch/callbacks/progress_printer.py`; NeMo 1's tqdm bar |
 | megatron | Megatron-LM, `megatron/training/training.py`: `training_log` |
 
-A reader of what comes from outside raises nothing: a line that says nothing of a step is None.
+Readers of external input do not raise: the result for a line without a step is None.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def json_step(text: str) -> Figures | None:
 
 
 def hugging_face(text: str) -> Figures | None:
-    """`{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.13'}`: the line has no step."""
+    """`{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.13'}`: the line lacks the step."""
     begin = text.find("{'loss':")
     if begin < 0 or "}" not in text[begin:]:
         return None
@@ -143,7 +143,7 @@ class Preset:
 
     parse: Callable[[str], Figures | None]
     has_steps: bool = True
-    """False where lines have no number, so that they are counted."""
+    """False for lines without a number; they are counted."""
 
 
 PRESETS: Mapping[str, Preset] = {

@@ -33,10 +33,10 @@ TRAINFLOW = "trainflow"
 PATTERN, JSON_LINES, JSON_STEP = "pattern", "json_lines", "json"
 
 AUTOMATIC = (JSON_STEP, *formats.PRESETS)
-"""What `auto` tries, in this order, beside Trainflow's own lines."""
+"""Formats that `auto` tries, in this order, besides Trainflow's own lines."""
 
 LINES_BEFORE_WARNING = 200
-"""Lines without a step after which the format is probably wrong."""
+"""Number of lines without a step until the format is probably wrong."""
 
 LONGEST_LINE = 64 * 1024
 """Characters of a line that are read; what a function keeps of a line is as long."""
@@ -197,7 +197,7 @@ class ProgressReader:
         return None
 
     def _is_unparsable(self, piece: str) -> bool:
-        """Whether a line without a step looks like a line of one. A library's own lines have no sure beginning."""
+        """Whether a line without a step looks like a line of one. A library's own lines cannot be recognized safely."""
         match self.format_name:
             case "trainflow":
                 return _LIKE_OWN.match(piece) is not None or f'{{"{METRICS}":' in piece
@@ -276,7 +276,7 @@ def lines_apart(spec: RunSpec) -> int:
 
 
 def unparsable_warning(num_unparsable: int) -> str | None:
-    """What to tell about lines that could not be read; None if there are none."""
+    """Warning about lines that could not be read; None without such lines."""
     if not num_unparsable:
         return None
     lines = "1 line" if num_unparsable == 1 else f"{num_unparsable:,} lines"
@@ -286,7 +286,7 @@ def unparsable_warning(num_unparsable: int) -> str | None:
 
 
 def warning(progress: Literal["auto", "none"] | Format, *, num_lines: int, last_step: int | None) -> str | None:
-    """What to tell about a log in which no step has been found; None while there is nothing to tell."""
+    """Warning about a log without a step; None before it is due."""
     if progress == "none" or last_step is not None or num_lines < LINES_BEFORE_WARNING:
         return None
     if progress == "auto":

@@ -1,5 +1,5 @@
-"""What the workflow and the programs in the pods tell each other, one module per message, writer beside reader.
+"""Messages between the workflow and the programs in the pods, one module per message with its writer and its reader.
 
-The trainer's images hold this package and none of the rest, so it imports the standard library alone. Readers of what
-comes from outside raise nothing: text that is no such message is None, or an empty one.
+The trainer's images contain only this package of ours, so it imports only the standard library. Readers of external
+input do not raise: they return None, or an empty message, for text of another form.
 """

@@ -1,6 +1,6 @@
-"""Where rank 0 of an elastic job is: its pod's name, in an object beside the run's artifacts.
+"""Announcement of rank 0 of an elastic job: its pod's name, in an object next to the run's artifacts.
 
-Ranks are dealt out at run time there, so rank 0 announces itself, each time anew.
+The rendezvous assigns ranks at run time, so rank 0 announces itself, each time anew.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def object_name(job: str) -> str:
 
 
 def to_bytes(pod: str) -> bytes:
-    """What rank 0 writes.
+    """Content of the announcement.
 
     Raises:
-        ValueError: If it is no name of a pod.
+        ValueError: If `pod` is not a valid name of a pod.
     """
     if not _is_name(pod):
         raise ValueError(f"{pod[:MAX_BYTES]!r} is no name of a pod")
@@ -31,7 +31,7 @@ def to_bytes(pod: str) -> bytes:
 
 
 def announced_pod(content: bytes | None) -> str | None:
-    """The pod that an announcement names; None if there is none, or if it holds anything but the name of a pod.
+    """The pod that an announcement names; None without an announcement, or if it is not the name of a pod.
 
     Every program of a run may write the object, and the name becomes part of a path of the Kubernetes API.
     """

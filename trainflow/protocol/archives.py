@@ -16,7 +16,7 @@ COMPRESSED: Mapping[str, tuple[str, ...]] = {
 """Endings by compression."""
 
 ENDINGS = (*PLAIN, *(ending for endings in COMPRESSED.values() for ending in endings))
-"""How the name of an archive may end."""
+"""Endings of archives' names."""
 
 
 def is_archive(name: str) -> bool:

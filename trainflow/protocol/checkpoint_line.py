@@ -8,8 +8,8 @@ A job that begins with a checkpoint prints which one, before its program starts 
 
     {"trainflow_resumed": {"checkpoint": 40}}
 
-transformers' Trainer has a line of its own (`Trainer._save`, with `log_level: info`). It prints it when it begins to
-write, so a program that is killed while it writes has told of a checkpoint that is not complete.
+transformers' Trainer has a line of its own (`Trainer._save`, with `log_level: info`). It prints it before it writes, so
+a program that is killed meanwhile has reported an incomplete checkpoint.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from datetime import datetime
 from trainflow.protocol.metric_aliases import whole
 
 CHECKPOINT = "trainflow_checkpoint"
-"""Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
+"""Key of the JSON object in the line. `trainflow.protocol.report` repeats it, since it imports nothing of ours."""
 
 RESUMED = "trainflow_resumed"
-"""Key of the JSON object in a job's line about the checkpoint with which it begins."""
+"""Key of the JSON object in a job's line about the checkpoint that it resumes from."""
 
 HUGGING_FACE = "Saving model checkpoint to "
 """Begin of the line of transformers' Trainer."""
@@ -40,7 +40,7 @@ class CheckpointReport:
     """A checkpoint that a program has written."""
 
     step: int
-    """Step after which it was taken."""
+    """Number of the last completed step."""
     num_bytes: int | None
     """Size of all its files; None where the program does not say it."""
     saved_at: datetime
@@ -68,7 +68,7 @@ def parse_checkpoint_line(line: str, printed_at: datetime) -> CheckpointReport |
 
 
 def resumed_line(number: int) -> str:
-    """The line about the checkpoint with which a job begins.
+    """The line about the checkpoint that a job resumes from.
 
     Args:
         number: Of two checkpoints of a run, the newer one has the higher number.

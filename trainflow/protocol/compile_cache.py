@@ -1,4 +1,4 @@
-"""What the workflow and the trainer agree on about compile caches: variables of the compilers, and arguments."""
+"""Variables and arguments of compile caches, shared by the workflow and the trainer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEVER_SHAPE_GRAPHS = OWN_ARGUMENTS | OTHERS_ARGUMENTS
 
 
 def environment(folder: str) -> dict[str, str]:
-    """What tells each compiler where its cache is: torch's own, Neuron's for PyTorch/XLA, Neuron's for TorchNeuron."""
+    """Variables for each compiler's cache folder: torch's own, Neuron's for PyTorch/XLA, Neuron's for TorchNeuron."""
     return {
         variables.CACHE_DIR: folder,
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",

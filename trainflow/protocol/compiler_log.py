@@ -1,4 +1,4 @@
-"""What compilers say of the graphs they compiled: counts, and the names of those that failed.
+"""Results in compilers' logs: counts of graphs, and the names of those that failed.
 
 The lines are those of `neuron_parallel_compile` and `neuronx-cc` (AWS Neuron documentation, "PyTorch NeuronX
 neuron_parallel_compile CLI"). The trainer's, for TorchInductor, are worded alike; the number of cached graphs and the

@@ -119,10 +119,10 @@ def merged(reports: Iterable[LostFiles]) -> LostFiles | None:
 
 
 def printable(name: object) -> str:
-    """A name as one line can show it; of a long one the end.
+    """A name as printable text on one line; only the end of a long name.
 
     Raises:
-        TypeError: If it is no text.
+        TypeError: If it is not text.
     """
     if not isinstance(name, str):
         raise TypeError(f"{name!r} is no text")

@@ -27,7 +27,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 and is kept under its own name."""
 
 SEQUENCES = "sequences"
-"""What a training's throughput counts unless its program says otherwise."""
+"""Unit of a training's throughput unless its program reports another."""
 
 MEANING = {alias: meaning for meaning, aliases in ALIASES.items() for alias in aliases}
 
@@ -47,8 +47,8 @@ _UNUSUAL = re.compile(r"[^A-Za-z0-9_./-]+")
 
 
 def by_meaning(values: Mapping[str, object]) -> dict[str, object]:
-    """The figures under Trainflow's names; those that it has no name for under their own, with `_` for what CloudWatch
-    or a column's title could not hold. Of several names with one meaning the first in `ALIASES` is taken."""
+    """Figures under Trainflow's names. Unknown figures keep their own names, with `_` for characters that CloudWatch or
+    a column's title does not accept. If several names have one meaning, the first in `ALIASES` is used."""
     named: dict[str, object] = {}
     for raw, value in values.items():
         if len(named) == MAX_METRICS:
@@ -65,14 +65,15 @@ def by_meaning(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def counted(values: Mapping[str, object]) -> str:
-    """What the figure counts that `by_meaning` calls `sequences_per_second`: `samples` where the program says so."""
+    """Unit of the figure that `by_meaning` calls `sequences_per_second`: `sequences`, or `samples` if the program
+    reports those."""
     lower = {name.lower() for name in values}
     said = next((alias for alias in ALIASES["sequences_per_second"] if alias in lower), SEQUENCES)
     return "samples" if "samples" in said else SEQUENCES
 
 
 def number(value: object) -> float | None:
-    """A figure as a float, which may be NaN or infinite; None for what is no number."""
+    """A figure as a float, which may be NaN or infinite; None if the value is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     if isinstance(value, str) and len(value) > LONGEST_NUMBER:
@@ -84,7 +85,7 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """The number of a step; None for what is none. `99.00` is one: PyTorch Lightning logs numbers as floats."""
+    """The number of a step; None for other values. `99.00` is valid: PyTorch Lightning logs numbers as floats."""
     found = number(value)
     if found is None or not 0 <= found <= LARGEST_STEP or not math.isfinite(found) or found != int(found):
         return None

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from trainflow.protocol.step_report import StepFigures
 
 PREFIX = r"(?:\[[^\]]*\]:\s?)?"
-"""What torchrun may put before a line."""
+"""Prefix that torchrun may put before a line."""
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 _LINE = re.compile(

@@ -15,10 +15,10 @@ CACHE_DIR = "cache_dir"
 RUN_ID = "run_id"
 RANK = "rank"
 CHECKPOINT = "checkpoint"
-"""Path of a checkpoint, in `checkpoint.resume` alone."""
+"""Path of a checkpoint, only in `checkpoint.resume`."""
 
 STEP = "{step}"
-"""Number of a checkpoint's step, in `checkpoint.path` alone. It stands for any number and is never filled in."""
+"""Number of a checkpoint's step, only in `checkpoint.path`. It matches any number and is never filled in."""
 
 PLACEHOLDERS = {
     DATA_DIR: "folder of the staged data set",
@@ -39,7 +39,7 @@ def placeholders_in(texts: Iterable[str]) -> list[str]:
 
 
 def filled_by_workflow(text: str, values: Mapping[str, str], *, by_launcher: bool) -> str:
-    """The text with all placeholders filled in but `{rank}`.
+    """Fill in all placeholders except `{rank}`.
 
     Args:
         text: Text of a spec.
@@ -47,7 +47,7 @@ def filled_by_workflow(text: str, values: Mapping[str, str], *, by_launcher: boo
         by_launcher: Whether a launcher fills in `{rank}` later; then `{{rank}}` stays doubled for it.
 
     Raises:
-        KeyError: If a placeholder has no value.
+        KeyError: If the value of a placeholder is missing.
     """
 
     def replacement(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What every pod of a run finds: the shared file system and its folders, an account, a user."""
+"""Environment of every pod of a run: the shared file system and its folders, an account, a user."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ RUNS_MOUNT = f"/{RUNS}"
 CACHE_MOUNT = f"/{CACHE}"
 
 MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
-"""Where pods mount the folders, in the folders' order."""
+"""Mount points of the folders in pods, in the folders' order."""
 
 HELPERS_MOUNT = "/trainflow"
-"""Where the container of the workload's program mounts what an init container leaves for it."""
+"""Mount point, in the workload's container, of the files that an init container copies for it."""
 
 HELPERS = f"{HELPERS_MOUNT}/helpers"
 """The helpers: a folder that `python` starts, as `python /trainflow/helpers supervisor …`."""
@@ -35,7 +35,7 @@ WORKSPACE = "/workspace"
 """The run's code, where the spec names some: the program's working directory, a copy of each pod's own."""
 
 JOBS = "jobs"
-"""Folder of the shared file system in which Slurm's jobs write while they run; no pod mounts it."""
+"""Folder of the shared file system for files of running Slurm jobs; pods do not mount it."""
 
 SCRATCH_MOUNT = "/scratch"
 """The node's own NVMe disks, where the instance type has some; what is there goes with the pod."""

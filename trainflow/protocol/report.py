@@ -1,13 +1,12 @@
-"""Functions with which a training program reports to Trainflow; the standard library is all that they need.
+"""Functions for training programs that report to Trainflow. They need only the standard library.
 
     from trainflow.protocol import report
 
-    report.step(step, loss=loss, learning_rate=rate, accuracy=accuracy)
-    report.checkpoint(step, "checkpoints/step-40")
+    report.step(step, loss=loss, learning_rate=rate, accuracy=accuracy) report.checkpoint(step, "checkpoints/step-40")
     report.result(last_loss=loss)
 
 A program that does not want to depend on the package may copy this file. Outside of Trainflow `step` and `checkpoint`
-only print, and `result` does nothing. All may be called in every process: rank 0 alone reports.
+only print, and `result` does nothing. All may be called in every process: only rank 0 reports.
 """
 
 from __future__ import annotations
@@ -53,10 +52,10 @@ def step(step: int, *, loss: float | None = None, **metrics: float | None) -> No
 
 
 def checkpoint(step: int, path: str | os.PathLike[str] | None = None) -> None:
-    """Print the line that reports a complete checkpoint, which the run's record and report show.
+    """Print the line about a complete checkpoint, for the run's record and report.
 
     Args:
-        step: Step after which it was taken.
+        step: Number of the last completed step.
         path: Its file or folder, whose size is reported.
     """
     if _is_rank0():

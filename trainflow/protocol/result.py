@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 RESULT_FILE = "/dev/termination-log"
-"""Where a pod's program leaves its result: Kubernetes carries the file's text in the pod's status."""
+"""File for the result of a pod's program: Kubernetes copies its text into the pod's status."""
 
 MAX_BYTES = 4096
 """Longest termination message that Kubernetes keeps (Kubernetes documentation, "Customizing the termination

@@ -1,7 +1,7 @@
-"""What a Slurm job leaves in S3 below its run's prefix, because a Lambda function mounts no file system.
+"""Objects that a Slurm job writes to S3 below its run's prefix, because a Lambda function cannot mount a file system.
 
 * `logs/<job>/<time>-<offset>.log`: the first node's output, in segments. The time is that of the last line, in
-  microseconds; every line begins with its own. So a reader who knows a time lists the newer segments alone.
+  microseconds; every line begins with its own. So a reader who knows a time lists only the newer segments.
 * `tails/<job>-<index>.log`: the last lines of a node, the same way: of the first one always, of others if they failed.
 * `jobs/<job>.json`: the job's record, which outlasts slurmctld's memory of the job by far.
 """
@@ -23,7 +23,7 @@ TAILS = "tails/"
 RECORDS = "jobs/"
 
 MAX_RECORDED_NODES = 5
-"""Nodes that failed of which a job's record tells all: the first one is the cause, the others mostly its victims."""
+"""Failed nodes that a job's record describes in full: the first one is the cause, the others mostly its victims."""
 
 MAX_OTHER_NODES = 1024
 """Most other nodes of a job's record; they take a tenth of a KiB each."""
@@ -48,7 +48,7 @@ DEADLINE_EXCEEDED = "DeadlineExceeded"
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRecord:
-    """How the program of one node ended."""
+    """Result of the program of one node."""
 
     index: int
     node: str
@@ -61,13 +61,13 @@ class NodeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class JobRecord:
-    """How a job ended."""
+    """Result of a job."""
 
     job_id: int
     spec_hash: str
     exit_code: int
     reason: str | None = None
-    """Why it ended, where the script knows more than its exit code."""
+    """Reason of the end, if the script knows more than its exit code."""
     started_at: datetime
     ended_at: datetime
     nodes: tuple[NodeRecord, ...]
@@ -101,7 +101,7 @@ def parse_record(content: str | bytes) -> JobRecord | None:
 
 
 def log_folder(job: str) -> str:
-    """What the names of all segments of a job begin with."""
+    """Common prefix of the names of all segments of a job."""
     return f"{LOGS}{job}/"
 
 
@@ -117,11 +117,11 @@ def segment_name(job: str, *, stamp: int, end: int) -> str:
 
 
 def segments_from(job: str, stamp: int) -> str:
-    """What stands before the name of every segment whose last line is not older: names sort as times do."""
+    """Name before that of every segment whose last line is not older: names sort as times do."""
     return f"{log_folder(job)}{stamp:020d}"
 
 
-def stamp_of(segment: str) -> int | None:
+def segment_stamp(segment: str) -> int | None:
     """Time of a segment's last line, in microseconds since 1970, from its name or key; None for another object.
 
     Every program of the run may write objects there.

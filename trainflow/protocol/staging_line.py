@@ -27,7 +27,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class StagingReport:
-    """How far staging is."""
+    """Progress of staging."""
 
     done_bytes: int
     total_bytes: int | None

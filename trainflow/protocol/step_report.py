@@ -1,9 +1,9 @@
-"""The report of a step, in a line of JSON: behind its metrics line from programs that know more, alone from others.
+"""Report of a step, in a line of JSON: an addition to the step's metrics line, or the only line of the step.
 
     [0]:{"trainflow_metrics": {"step": 14, "tokens_per_second": 825518.1, "mfu_percent": 31.2}}
 
-It ends the line; what comes before it is passed over (torchrun's prefix, or a progress bar that shares the stream).
-Losses that a loss is the sum of, and any other figure, stand in it under their own names.
+It ends the line; what comes before it is passed over (torchrun's prefix, or a progress bar that shares the stream). It
+contains the terms of a loss, and any other figure, under their own names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainflow.protocol.lost_files import LOST_FILES
 from trainflow.protocol.metric_aliases import LARGEST_STEP, by_meaning, counted, number, whole
 
 METRICS = "trainflow_metrics"
-"""Key of the JSON object that the line is; `trainflow.protocol.report`, which stands alone, has it again."""
+"""Key of the JSON object in the line. `trainflow.protocol.report` repeats it, since it imports nothing of ours."""
 
 ALIVE = "trainflow_alive"
 """Key of the JSON object of a line that says that files of the run have changed."""
@@ -28,7 +28,7 @@ RELAYED = {"relayed": True}
 _BEGIN = f'{{"{METRICS}":'
 
 NOT_FINITE = ("nan", "inf", "-inf")
-"""Words for what is not finite; JSON has no numbers for it."""
+"""Words for numbers that are not finite; JSON cannot represent them."""
 
 LOGGED_AT = "logged_at"
 """Field with the time of a step, in seconds since 1970, of reports that are printed later than the step."""
@@ -104,7 +104,7 @@ def report_figures(line: str) -> dict[str, float] | None:
 
 
 def _known(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that there are, rounded; JSON has no NaN."""
+    """The known values, rounded and without NaN, which JSON cannot represent."""
     return {
         name: round(value, _DECIMALS.get(name, 4)) if isinstance(value, float) else value
         for name, value in values.items()

@@ -99,10 +99,10 @@ def build_record(
 
 
 def overhead_by_state(record: RunRecord) -> dict[str, float]:
-    """The seconds of each state of the run's own execution during which no pod of the run was running.
+    """The seconds of each state of the run's own execution without a running pod of the run.
 
-    Visits of one state are added up, as in a loop; the states are in the order of their first visit. Together
-    they make `overhead_seconds`, but for the instants between two states.
+    Visits of one state are added up, as in a loop; the states are in the order of their first visit. Together they make
+    `overhead_seconds`, but for the instants between two states.
     """
     end = record.ended_at or record.started_at
     running = union(
@@ -130,7 +130,7 @@ def _overhead(window: Interval, pods: Iterable[Pod]) -> float:
 
 
 def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPublished | None:
-    """What was published, with what a comparison found if there was one; None if nothing was."""
+    """Published steps, with the result of a comparison if one was made; None if nothing was published."""
     told = kept.progress
     if compared is not None:
         counted = {
@@ -155,7 +155,8 @@ def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPub
 
 
 def _warnings(kept: KeptSteps, spec: Any) -> list[str]:
-    """What the log did not show although the spec says so, losses that are no numbers, and lines that are no steps."""
+    """Warnings about steps that the log lacks although the spec announces them, losses that are not finite, and
+    unreadable lines."""
     told = kept.progress
     unparsable = unparsable_warning(told.lines_unparsable)
     try:
@@ -183,7 +184,7 @@ def _divergence(kept: KeptSteps) -> list[str]:
 
 
 def _compilation(checked: Any, acquired: Any) -> Compilation | None:
-    """What the run compiled itself; else what it found compiled."""
+    """Compilation of the run itself; else that of the cache it found."""
     answer = checked or (acquired or {}).get("compilation")
     if not isinstance(answer, dict) or "graphs" not in answer:
         return None

@@ -1,4 +1,4 @@
-"""Several runs side by side: the fields in which their specs differ, and how the throughput grows with the nodes."""
+"""Several runs side by side: the differing fields of their specs, and the growth of the throughput with the nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainflow.record.wording import DATA, PER_NODE, PER_PROCESS
 NUM_NODES = "compute.num_nodes"
 
 FREE = frozenset({"name", NUM_NODES})
-"""Fields in which the runs of a scaling study may differ."""
+"""Fields that may differ between the runs of a scaling study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class ScaledRun:
     throughput: float
     """Per second over all ranks."""
     throughput_of: str
-    """What the throughput counts, the same in the whole study."""
+    """Unit of the throughput, the same in the whole study."""
     per_node: float
     """Per second and node."""
     efficiency: float
@@ -64,7 +64,7 @@ class ScaledRun:
 
 
 def measured(record: RunRecord) -> Measured:
-    """What the record of a run says of its speed."""
+    """Speeds of a run from its record."""
     speeds, training = {}, record.training
     if training is not None:
         speeds = dict(training.speeds)
@@ -74,7 +74,7 @@ def measured(record: RunRecord) -> Measured:
 
 
 def differing_fields(specs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Fields in which specs differ, by their dotted names, with the value of each; None where a spec lacks it."""
+    """Differing fields of specs, by their dotted names, with the value of each; None where a spec lacks it."""
     flat = [dict(flattened(spec)) for spec in specs]
     names = dict.fromkeys(name for spec in flat for name in spec)
     rows = {name: [spec.get(name) for spec in flat] for name in names}
@@ -94,15 +94,15 @@ def value_text(value: Any) -> str:
 
 
 def scaling(runs: Sequence[Measured]) -> list[ScaledRun]:
-    """The scaling efficiency of runs that differ in the number of their nodes alone, fewest nodes first.
+    """The scaling efficiency of runs that differ only in the number of their nodes, fewest nodes first.
 
-    Weak and strong scaling are not told apart: the specs are the same, so it is the program's own option that decides
-    whether its global batch grows with the nodes. Of several runs with the fewest nodes, the median counts. Of the data
-    that all runs count, the first in `DATA` is compared.
+    Weak and strong scaling are not distinguished: the specs are the same, so it is the program's own option that
+    decides whether its global batch grows with the nodes. Of several runs with the fewest nodes, the median counts. Of
+    the data that all runs count, the first in `DATA` is compared.
 
     Returns:
-        Empty for runs that differ in another field or in the type of their nodes, that are of one size, or that have no
-        speed of the same data.
+        Empty for runs that differ in another field or in the type of their nodes, that are of one size, or without a
+            common unit of speed.
     """
     sizes = [run.num_nodes for run in runs]
     data = next((data for data in DATA if runs and all(run.speed(data) for run in runs)), "")

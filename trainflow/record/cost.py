@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from trainflow.models.backends import DESCRIPTIONS
-from trainflow.models.prices import price_of
+from trainflow.models.prices import find_price
 from trainflow.models.run_record import Cost, NodePrice, StateCost
 from trainflow.observed.visit import Visit
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs, visits
@@ -22,7 +22,7 @@ RELEASES = frozenset({"ReleaseNodes", "StopAtLimit", "TearDown", "TearDownAfterF
 
 @dataclass(frozen=True, kw_only=True)
 class Holding:
-    """A time in which the run held the same nodes."""
+    """A time with the same held nodes."""
 
     since: datetime
     until: datetime | None
@@ -38,11 +38,11 @@ class NodeUse:
 
     region: str
     visits: tuple[Visit, ...] = ()
-    """Visits in which nodes count."""
+    """Visits that count for the cost of nodes."""
     holdings: tuple[Holding, ...] = ()
 
     def cost(self, *, end: datetime) -> Cost | None:
-        """The estimate; None for a run that has held no nodes, or whose history does not tell their number.
+        """The estimate; None for a run that has held no nodes, or whose history lacks their number.
 
         Args:
             end: End of the run, or the present.
@@ -62,7 +62,7 @@ def node_use(history: ExecutionHistory, spec: Any) -> NodeUse:
 
     Args:
         history: The run's own execution.
-        spec: The run spec, which may be invalid. On Slurm, nodes count in the states that watch a job alone: Slurm
+        spec: The run spec, which may be invalid. On Slurm, nodes count only in the states that watch a job: Slurm
             starts nodes for the jobs in its queue, and releases them itself.
     """
     counting = visits(history)
@@ -85,7 +85,7 @@ def _needs_slurm(spec: Any) -> bool:
 
 def _cost(shares: Mapping[tuple[str, str], float], *, region: str) -> Cost:
     """The estimate of the node-hours by state and type."""
-    known = {name: price_of(name, region=region) for name in dict.fromkeys(name for _, name in shares)}
+    known = {name: find_price(name, region=region) for name in dict.fromkeys(name for _, name in shares)}
     states = [
         StateCost(
             state=state,
@@ -111,7 +111,7 @@ def _cost(shares: Mapping[tuple[str, str], float], *, region: str) -> Cost:
 def _holdings(history: ExecutionHistory) -> Iterator[Holding]:
     """The nodes that a run held, from the answers of its states: a node counts from the poll that found it ready.
 
-    An estimate: the minutes in which a node starts are billed and not in it.
+    An estimate: the minutes of a node's start are billed, but not included.
     """
     before: TaskOutput | None = None
     for task in task_outputs(history):

@@ -41,7 +41,7 @@ _DETAILS = {
 
 
 def run_error(history: ExecutionHistory) -> RunError | None:
-    """The error with which an execution ended; None while it runs, after success, and after a plain abort."""
+    """The error of an ended execution; None while it runs, after success, and after a plain abort."""
     if not history.events:
         return None
     last: Event = history.events[-1]

@@ -19,7 +19,7 @@ Event = Mapping[str, Any]
 """One entry of `GetExecutionHistory`'s `events`."""
 
 SCHEDULED = frozenset({"TaskScheduled", "LambdaFunctionScheduled", "ActivityScheduled"})
-"""Events with which each attempt of a state's task begins."""
+"""Events that begin an attempt of a state's task."""
 
 SUCCEEDED = {
     "TaskSucceeded": "taskSucceededEventDetails",
@@ -59,7 +59,7 @@ class ExecutionHistory:
 
     @property
     def started_at(self) -> datetime | None:
-        """When the execution began; None while no event is known."""
+        """Start of the execution; None while no event is known."""
         return self.events[0]["timestamp"] if self.events else None
 
     @property
@@ -87,8 +87,8 @@ def arn_of_execution(state_machine_arn: str, name: str) -> str:
 def visits(history: ExecutionHistory) -> list[Visit]:
     """Every state visit of one execution, in the order of entering.
 
-    A visit without an exit is the state in which the execution is, or in which it ended early. A final Succeed or
-    Fail state ends with the execution. States of Parallel branches and Map iterations are told apart by following
+    A visit without an exit is the present state of the execution, or that of its early end. A final Succeed or Fail
+    state ends with the execution. States of Parallel branches and Map iterations are distinguished by
     `previousEventId`.
     """
     found: dict[int, Visit] = {}
@@ -146,7 +146,7 @@ def _closed_by(event: Event, visit_id: int, open_visits: Mapping[int, str]) -> i
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutput:
-    """What the task of a state answered when it succeeded."""
+    """Output of a state's task that succeeded."""
 
     state: str
     at: datetime
@@ -182,7 +182,7 @@ def task_output(history: ExecutionHistory, state: str) -> Any:
 
 
 def publication(history: ExecutionHistory) -> Mapping[str, Any]:
-    """What publishing the artifacts has answered, also that of a run that reached a limit; empty if it did not end."""
+    """Output of publishing the artifacts, also for a run that reached a limit; empty if it did not end."""
     found = task_output(history, "PublishArtifacts") or task_output(history, "PublishAtLimit")
     return found if isinstance(found, dict) else {}
 

@@ -1,4 +1,4 @@
-"""What a run was made of and what it saved: image, code, data set and checkpoints, each with its identity."""
+"""Inputs and results of a run with their identities: image, code, data set and checkpoints."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ PHASES = {"succeeded": "Succeeded", "failed": "Failed"}
 
 
 def submitted_jobs(history: ExecutionHistory, findings: Iterable[Mapping[str, Any]]) -> dict[str, Job]:
-    """The gangs that the workflow submitted, by stage, as far as its own history tells: failed pods alone by name.
+    """The gangs that the workflow submitted, by stage, as far as its own history contains them: only failed pods by
+    name.
 
     Args:
         history: The run's own execution.

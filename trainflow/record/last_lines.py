@@ -1,4 +1,4 @@
-"""The last lines of a program under torchrun, with torchrun's own lines told apart from the program's."""
+"""The last lines of a program under torchrun, with torchrun's own lines separated from the program's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Part:
 
     text: str
     folded: str = ""
-    """What the lines are, if a reader needs them rarely: `4 frames of torchrun`; empty for the program's lines."""
+    """Description of lines that a reader rarely needs: `4 frames of torchrun`; empty for the program's lines."""
 
 
 def parts(text: str) -> list[Part]:

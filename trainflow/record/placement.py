@@ -1,4 +1,4 @@
-"""Where a training was: the nodes of its last attempt, and its time on them."""
+"""Place of a training: the nodes of its last attempt, and its time on them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Placement:
     nodes: tuple[str, ...]
     """Names of the nodes, sorted; of more than `MAX_NODES`, the first ones."""
     started_at: datetime
-    """When the first of its programs began."""
+    """Start of the first of its programs."""
     ended_at: datetime
-    """When the last of them ended, or was seen running."""
+    """Time when the last of them ended, or was seen running."""
 
 
 def placement_of(pods: Iterable[Pod], *, now: datetime) -> Placement | None:

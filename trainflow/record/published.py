@@ -14,7 +14,7 @@ from trainflow.models.run_record import MetricsPublished
 from trainflow.observed.step import Step
 
 MAX_EXPLANATIONS = 20_000
-"""Tries for one period before only its count is used; reached by minutes with hundreds of odd steps alone."""
+"""Number of attempts for one period before only its count is used; only minutes with hundreds of odd steps reach it."""
 
 SUM_TOLERANCE = 1e-6
 """Tolerance of a sum of losses, for each datum: rounding only, for the log's own digits are what is published."""
@@ -22,7 +22,7 @@ SUM_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class PeriodStatistics:
-    """What CloudWatch holds for one period of one metric."""
+    """CloudWatch's statistics for one period of one metric."""
 
     start: datetime
     period_seconds: int

@@ -18,7 +18,7 @@ DELETION = "DeleteJob"
 
 
 def restarts(history: ExecutionHistory) -> list[Restart]:
-    """The restarts of a run in their order; a job whose failure ended the run is none of them.
+    """The restarts of a run in their order; a job whose failure ended the run is left out.
 
     Args:
         history: The run's own execution.

@@ -51,11 +51,11 @@ class KeptSteps:
     every: int = 1
     """Distance of two stored steps, a power of two."""
     progress: MetricsCursor = field(default_factory=MetricsCursor)
-    """Position up to which steps have been published to CloudWatch."""
+    """Position up to the last step that was published to CloudWatch."""
     checkpoints: tuple[CheckpointReport, ...] = ()
     """The newest checkpoints, in the order of writing."""
     placement: Placement | None = None
-    """Where the training was; None until its pods are about to be deleted, and on Slurm."""
+    """Place of the training; None until its pods are about to be deleted, and on Slurm."""
 
     @property
     def sequences_per_second(self) -> float | None:
@@ -172,7 +172,7 @@ def kept_steps_from_json(text: str | bytes) -> KeptSteps:
     """Read the content that `to_json` wrote.
 
     Returns:
-        What was kept; nothing, if the text is no such document: every program of a run may write objects there.
+        The kept steps; empty for other documents: every program of a run may write objects there.
     """
     try:
         return _kept_steps(json.loads(text))

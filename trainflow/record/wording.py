@@ -34,7 +34,7 @@ def clock(seconds: float) -> str:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number with thousands set apart; a dash for none, words for what is no number."""
+    """A number with separated thousands; a dash for None, words for values that are not finite."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -46,7 +46,7 @@ DATA = ("sequences", "tokens", "samples", "examples", "images", "imgs", "img", "
 """Data that programs count a second."""
 
 ITEMS = (*DATA, "steps", "batches", "iterations", "iters", "it")
-"""What programs count a second, the most telling first: steps of unknown size say least."""
+"""Units that programs count per second, the most informative first: steps, whose size is unknown, come last."""
 
 _SPEED = re.compile(
     rf"(?:.*/)?({'|'.join(ITEMS)})(?:_per_sec(?:ond)?|/s(?:ec)?)(?:(?:_per|/)_?(device|gpu|chip|core|node))?"
@@ -54,13 +54,13 @@ _SPEED = re.compile(
 
 
 def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float], counted: str = SEQUENCES) -> str:
-    """The speed of a training in the unit in which its program says it; empty if it does not.
+    """The speed of a training in its program's own unit; empty if unknown.
 
     Args:
         sequences_per_second: Over all ranks.
         metrics: Further figures by the program's own names, such as `images_per_second` or
             `tokens_per_second_per_device`.
-        counted: What `sequences_per_second` counts: `sequences` or `samples`.
+        counted: Unit of `sequences_per_second`: `sequences` or `samples`.
     """
     if sequences_per_second is not None:
         return f"{rate(sequences_per_second)} {counted}/s"
@@ -79,7 +79,7 @@ _PARTS = {None: "", "node": PER_NODE, "device": PER_PROCESS, "gpu": PER_PROCESS,
 
 
 def data_of_speed(name: str) -> str | None:
-    """What a figure of this name counts a second: `tokens`, or `tokens per process`; None if it is no such speed.
+    """Unit that a figure of this name counts per second: `tokens`, or `tokens per process`; None for other figures.
 
     A device is that of one process, as torchrun starts them; how many chips a process has is not known.
     """
@@ -100,7 +100,7 @@ def significant(value: float) -> str:
 
 
 def size(num_bytes: float | None) -> str:
-    """A number of bytes in the largest unit of which there is one: `7 B`, `1.2 GiB`; a dash for an unknown one."""
+    """A number of bytes in the largest unit that fits once: `7 B`, `1.2 GiB`; a dash for an unknown one."""
     if num_bytes is None:
         return "–"
     exponent = max(step for step in range(len(BYTE_UNITS)) if num_bytes >= 1024**step or step == 0)

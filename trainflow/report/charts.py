@@ -79,14 +79,13 @@ class Chart:
     """JSON list of [x %, y %, label] for the pointer."""
     marks: list[Mark]
     note: str
-    """Sentence about values that cannot be drawn; empty if there are none."""
+    """Sentence about values that cannot be drawn; empty without such values."""
 
 
 def charts(
     steps: Sequence[Step], *, restarts: Sequence[Restart] = (), checkpoints: Sequence[SavedCheckpoint] = ()
 ) -> list[Chart]:
-    """Loss, throughput, learning rate and the program's other figures; those of which there is nothing to draw are left
-    out.
+    """Charts of loss, throughput, learning rate and the program's other figures; those without values are left out.
 
     Args:
         steps: Logged steps in their order, each once.
@@ -130,7 +129,7 @@ def charts(
 
 
 def _said(points: Iterable[tuple[int, float | None]]) -> list[tuple[float, float]]:
-    """The points at which the program says a value."""
+    """The points with a value."""
     return [(step, value) for step, value in points if value is not None]
 
 
@@ -191,7 +190,7 @@ def _titled(name: str) -> tuple[str, str]:
 
 
 def _loss_format(points: Sequence[tuple[float, float]]) -> Format:
-    """Two decimals, or as many as tell small losses apart."""
+    """Two decimals, or as many as small losses need to differ."""
     finite = [abs(value) for _, value in points if math.isfinite(value)]
     return _two_digits if max(finite, default=1.0) >= 1 else significant
 
@@ -203,7 +202,7 @@ def _step_ticks(x: Scale) -> list[float]:
 
 
 def _path(points: Sequence[tuple[float, float]], x: Scale, y: Scale) -> str:
-    """SVG path of a curve; it breaks where a value is no number. A single point becomes a short dash."""
+    """SVG path of a curve; values that are not numbers interrupt it. A single point becomes a short dash."""
     commands: list[str] = []
     pen_down = False
     for step, value in points:

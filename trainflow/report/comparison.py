@@ -15,14 +15,14 @@ from trainflow.report.page import STATUS_IN_WORDS, nodes_of
 from trainflow.report.published_figures import published_figure
 
 EFFICIENCY = "scaling efficiency"
-"""A row that scaling studies alone have."""
+"""A row of scaling studies only."""
 
 Row = tuple[str, list[str]]
 """A fact and its value for each run; empty where a run does not have it."""
 
 
 def facts(records: Sequence[RunRecord], *, now: datetime) -> list[Row]:
-    """How the runs ended, their figures, and of a scaling study the efficiency; facts that no run has are left out."""
+    """Statuses and figures of the runs, and the efficiency of a scaling study; unknown facts are left out."""
     training = [record.training for record in records]
     published = [published_figure(record) for record in records]
     study = {run.run_id: run for run in scaling([measured(record) for record in records])}
@@ -56,7 +56,7 @@ def _speeds(speeds: Sequence[str]) -> list[Row]:
 
 
 def fields(records: Sequence[RunRecord]) -> list[Row]:
-    """The fields in which the specs differ, by their dotted names."""
+    """The differing fields of the specs, by their dotted names."""
     differing = differing_fields([record.spec for record in records])
     return [(name, [value_text(value) for value in values]) for name, values in differing.items()]
 

@@ -244,7 +244,7 @@ def _resource(name: str) -> str:
 
 
 def _csp_hash(script: str) -> str:
-    """Hash with which the page's security policy allows this script and no other."""
+    """Hash of this script for the page's security policy, which allows no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
@@ -269,10 +269,10 @@ def _prose(text: str) -> Markup:
 
 
 def busy_figure(of: str, by_node: Mapping[str, float], when: str) -> KeyFigure:
-    """How busy the nodes are, or were.
+    """Utilization of the nodes.
 
     Args:
-        of: What is busy, such as `NeuronCores`.
+        of: The measured resource, such as `NeuronCores`.
         by_node: Per cent, by the nodes' names; not empty.
         when: The time that the figures are of.
     """
@@ -450,7 +450,7 @@ def _cost_rows(cost: Cost) -> list[CostRow]:
 
 
 def _input_facts(record: RunRecord) -> list[tuple[str, str]]:
-    """What the run was made of, as label and value; unknown facts are left out."""
+    """Inputs of the run, as label and value; unknown facts are left out."""
     made_of = record.inputs
     if made_of is None:
         return []
@@ -488,7 +488,7 @@ def _unless_one_line(text: str) -> list[Part]:
 
 
 def _overhead_rows(record: RunRecord) -> list[OverheadRow]:
-    """Where the overhead went, longest first."""
+    """Overhead by state, longest first."""
     told = sorted(overhead_by_state(record).items(), key=lambda entry: -entry[1])
     shown = [entry for entry in told[:MAX_OVERHEAD_ROWS] if entry[1] >= SHORTEST_OVERHEAD_SECONDS]
     rest = [seconds for _, seconds in told[len(shown) :] if seconds > 0]

@@ -22,7 +22,7 @@ class Scale:
     high: float
 
     def share(self, value: float) -> float:
-        """Where the value lies, 0 for `low` and 1 for `high`."""
+        """Position of the value, 0 for `low` and 1 for `high`."""
         return (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
 
     def percent(self, value: float) -> float:
@@ -52,7 +52,7 @@ def time_ticks(seconds: float, *, at_most: int) -> list[float]:
 def thinned(points: Sequence[tuple[float, float]], limit: int) -> list[tuple[float, float]]:
     """Reduce a curve to about `limit` points without changing its appearance: keep the lowest and highest of each part.
 
-    Points that are no numbers are kept as gaps where a whole stretch has no other.
+    Values that are not numbers remain as gaps if they fill a whole stretch.
     """
     if len(points) <= limit:
         return list(points)

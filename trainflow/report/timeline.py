@@ -1,4 +1,4 @@
-"""When was the run in which state, and when did which pod run? Geometry for the template."""
+"""States and pods of the run over time. Geometry for the template."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the backends that run in a Kubernetes cluster share."""
+"""Common code of the backends that run in a Kubernetes cluster."""

@@ -1,4 +1,4 @@
-"""Jobs in the deployment's Kubernetes cluster. Kinds of objects differ by their `JobKind` alone."""
+"""Jobs in the deployment's Kubernetes cluster. Backends differ only by the `JobKind` of their objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lambdas.backends.backend import Examined
 from lambdas.backends.deployment import Deployment
 from lambdas.backends.kubernetes import node_groups
 from lambdas.backends.kubernetes.kind import JobKind
-from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
+from lambdas.backends.kubernetes.preflight import can_run_pods, cluster_findings
 from lambdas.backends.kubernetes.status import of_programs
 from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.eks import Nodegroups
@@ -19,13 +19,13 @@ from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
-from lambdas.logic.preflight.account import of_account, of_tools_image
+from lambdas.logic.preflight.account import account_findings, tools_image_findings
 from lambdas.logic.preflight.findings import Finding, Problem
 from trainflow.errors import NodegroupNotFound
 from trainflow.models.image_names import in_private_ecr
 from trainflow.models.instances import nodegroup_name
 from trainflow.models.log_line import LogLine
-from trainflow.models.offerings import quota_of
+from trainflow.models.offerings import node_quota
 from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
 from trainflow.models.run import JobPhase, JobRef, Run, Stage
 from trainflow.models.run_spec import RunSpec
@@ -79,10 +79,10 @@ class KubernetesBackend:
         return self._cluster.pending_reason(job)
 
     def rank0(self, job: JobRef) -> str | None:
-        """The pod of index 0 in a static rendezvous, which gives it rank 0.
+        """The pod of rank 0. In a static rendezvous that is the pod of index 0.
 
         An elastic job assigns its ranks at run time, so its rank 0 announces its pod itself: in an object among the
-        run's artifacts, because the pods may write there and have no access to the cluster's API.
+        run's artifacts, because the pods may write there and cannot access the cluster's API.
         """
         return self._announced(job.run_id, job.name) if job.elastic else self._cluster.rank0(job)
 
@@ -104,7 +104,7 @@ class KubernetesBackend:
         return list(dict.fromkeys([*filter(None, announced), *self._cluster.pods_to_diagnose(run_id)]))
 
     def placement(self, run_id: str) -> Placement | None:
-        """Nodes and time of the newest training job, as its pods tell."""
+        """Nodes and time of the newest training job, from its pods."""
         return placement_of(self._cluster.pods_of_stage(run_id, Stage.TRAINING), now=datetime.now(UTC))
 
     def cancel(self, run_id: str) -> list[str]:
@@ -140,7 +140,7 @@ class KubernetesBackend:
         if with_probe:
             start_probe()  # it starts while AWS is being asked
         zones, in_account = self._account(run.spec)
-        in_cluster = of_cluster(self._kind, run.spec, facts, zones=zones)
+        in_cluster = cluster_findings(self._kind, run.spec, facts, zones=zones)
         return Examined((*in_account, *in_cluster, *_tools_image(run)), probe_started=with_probe)
 
     def program_digest(self, probe: JobRef, _seen: Probed | Finding) -> str | None:
@@ -156,7 +156,7 @@ class KubernetesBackend:
         return kubernetes.examine(self._deployment.cluster_name, namespace=self._deployment.namespace)
 
     def _announced(self, run_id: str, job_name: str) -> str | None:
-        """The pod in which an elastic job's rank 0 announced itself; None before that."""
+        """The pod of an elastic job's rank 0, from its announcement; None before the announcement."""
         artifacts = self._deployment.artifacts
         key = artifacts.key_of(run_id, announcement.object_name(job_name))
         announced = objects.read(
@@ -172,7 +172,7 @@ class KubernetesBackend:
         except NodegroupNotFound as error:
             return Unknown("there is no node group"), [Problem(str(error)), *others]
         facts = _account_facts(spec, nodegroup)
-        return facts.zones, [*of_account(spec, nodegroup, facts), *others]
+        return facts.zones, [*account_findings(spec, nodegroup, facts), *others]
 
     def _fallback(self, spec: RunSpec) -> Iterator[Finding]:
         """Findings about the nodes of a type that the run may use instead; the spec names it as its own."""
@@ -186,16 +186,16 @@ class KubernetesBackend:
                 f"node group '{name}'; remove it from fallback, or deploy a node group for it."
             )
             return
-        yield from of_account(spec, nodegroup, _account_facts(spec, nodegroup), named="compute.fallback names")
+        yield from account_findings(spec, nodegroup, _account_facts(spec, nodegroup), named="compute.fallback names")
 
 
 def held_objects(deployment: Deployment) -> HeldObjects:
-    """Objects of all runs in the deployment's cluster, which implements `lambdas.backends.holder.Holder`."""
+    """Objects of all runs in the deployment's cluster, which implements `lambdas.backends.run_objects.RunObjects`."""
     return kubernetes.held_objects(deployment.cluster_name, namespace=deployment.namespace)
 
 
 def _account_facts(spec: RunSpec, nodegroup: Nodegroup) -> AccountFacts:
-    zones = account.zones_of(nodegroup.subnets)
+    zones = account.subnet_zones(nodegroup.subnets)
     return AccountFacts(
         zones=zones,
         offered_in=zones
@@ -206,7 +206,7 @@ def _account_facts(spec: RunSpec, nodegroup: Nodegroup) -> AccountFacts:
 
 
 def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
-    quota = quota_of(spec.compute.instance, capacity_type=nodegroup.capacity_type)
+    quota = node_quota(spec.compute.instance, capacity_type=nodegroup.capacity_type)
     return account.vcpu_quota(quota) if quota else None
 
 
@@ -214,4 +214,4 @@ def _tools_image(run: Run) -> Iterator[Finding]:
     """Findings about the tools' image in ECR. Images in other registries are not checked."""
     image = in_private_ecr(run.tools_image) if run.tools_image else None
     if run.tools_image and image:
-        yield from of_tools_image(run.tools_image, account.has_image(image))
+        yield from tools_image_findings(run.tools_image, account.has_image(image))

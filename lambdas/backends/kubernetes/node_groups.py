@@ -12,9 +12,9 @@ from lambdas.logic.capacity import (
     Capacity,
     available,
     count_ready,
+    newest_shortage,
     removable_nodes,
     replaceable_nodes,
-    shortage_of,
     unclaimed_nodes,
     unusable_nodes,
     used_again,
@@ -26,7 +26,7 @@ from trainflow.models.training_nodes import Claim, Grants, Nodegroup
 from trainflow.observed.node import Node
 
 MAX_TRIES = 5
-"""How often a poll reads the grants again that another run has changed; the next poll does so as well."""
+"""Number of times that a poll retries grants that another run has changed; the next poll retries as well."""
 
 
 def ensure_nodes(
@@ -85,7 +85,7 @@ def ensure_nodes(
         staying = unusable - replaced
         nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))
         if compute.fallback:
-            shortage = shortage_of(nodegroups.failed_launches(nodegroup), since=waiting_since)
+            shortage = newest_shortage(nodegroups.failed_launches(nodegroup), since=waiting_since)
             capacity = replace(capacity, shortage=shortage)
     return capacity
 
@@ -94,7 +94,7 @@ def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: R
     """Cordon the nodes that a run avoids and terminate their instances; Auto Scaling starts others. Safe to repeat.
 
     The claim is made first: it keeps other runs from being granted these nodes. Pods are listed again after the cordon:
-    a node on which another run's pod has appeared is left to that run. Nodes that another run has cordoned are
+    a node that another run's pod has started to use is left to that run. Nodes that another run has cordoned are
     terminated too: that run may have been stopped in between.
 
     Returns:

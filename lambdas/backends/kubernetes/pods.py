@@ -51,11 +51,11 @@ GRACE_PERIOD_SECONDS = 120
 """Time for a checkpoint between SIGTERM and SIGKILL: Spot gives two minutes."""
 
 KEPT_SECONDS = 7 * 24 * 3600
-"""How long a finished job is kept where nothing tears it down: over a weekend and some days."""
+"""Seconds that a finished job is kept if the run does not delete it: a weekend and some days."""
 
 LOST_NODE_SECONDS = 60
-"""How long a pod stays on a node that Kubernetes cannot reach or that is not ready; its default is 300. The other nodes
-of the gang wait that long. A node that lost its network for less trains on."""
+"""Seconds that a pod stays on a node that is unreachable or not ready; Kubernetes' default is 300. The other nodes of
+the gang wait that long. Training continues on a node that loses its network for less."""
 
 EVICTED_WHEN_LOST = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": LOST_NODE_SECONDS}
 
@@ -83,7 +83,7 @@ def metadata(job: Job) -> dict[str, Any]:
 
 
 def labels(job: Job) -> dict[str, str]:
-    """Labels by which the workflow and people find a job's objects."""
+    """Labels that identify a job's objects, for the workflow and for people."""
     return {
         **MANAGED_BY,
         RUN_LABEL: job.run_id,
@@ -96,7 +96,7 @@ def labels(job: Job) -> dict[str, str]:
 
 
 def template(job: Job, spec: dict[str, Any]) -> dict[str, Any]:
-    """Template from which controllers make pods."""
+    """Pod template for the controllers."""
     return {"metadata": {"labels": pod_labels(job)}, "spec": spec}
 
 

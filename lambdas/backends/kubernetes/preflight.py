@@ -12,7 +12,7 @@ from trainflow.models.run_spec import Compute, RunSpec
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 
 
-def of_cluster(
+def cluster_findings(
     kind: JobKind, spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown
 ) -> Iterator[Finding]:
     """Findings about the cluster that concern this run.

@@ -11,7 +11,7 @@ from lambdas.backends.backend import Examined
 from lambdas.backends.deployment import Deployment
 from lambdas.backends.slurm import cluster, job_script
 from lambdas.backends.slurm.cluster import SlurmCluster
-from lambdas.backends.slurm.fit import of_partition
+from lambdas.backends.slurm.fit import partition_findings
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
@@ -34,10 +34,10 @@ class SlurmBackend:
 
     @property
     def _cluster(self) -> SlurmCluster:
-        """The connection, made when it is needed: a deployment may have no Slurm.
+        """The connection, made at its first use: Slurm is optional in a deployment.
 
         Raises:
-            BackendNotInstalled: If the deployment has no Slurm cluster.
+            BackendNotInstalled: If the deployment does not have a Slurm cluster.
         """
         found = _connected(self._deployment)
         if found is None:
@@ -45,7 +45,7 @@ class SlurmBackend:
         return found
 
     def render(self, job: Job) -> list[dict[str, Any]]:
-        """The job's script and what Slurm is told beside it, a document for each job of Slurm's."""
+        """The job's script and its submission options, one document for each Slurm job."""
         return [asdict(submission) for submission in self._submissions(job)]
 
     def submit(self, job: Job) -> None:
@@ -77,7 +77,7 @@ class SlurmBackend:
         return self._cluster.pending_reason(job)
 
     def rank0(self, job: JobRef) -> str | None:
-        """The job's part on its first node. Slurm has no elastic jobs, so rank 0 is never announced."""
+        """The job's part on its first node. Slurm jobs are never elastic, so rank 0 is not announced."""
         return self._cluster.rank0(job)
 
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
@@ -125,17 +125,17 @@ class SlurmBackend:
         """Findings about the gang's partition."""
         # First, so that a cluster that does not answer boots no node. The probe also runs for a gang that does
         # not fit: small programs have their own partition, and the list of problems has to be complete.
-        found = tuple(of_partition(run.spec, self._cluster.partition(run.spec.compute.queue)))
+        found = tuple(partition_findings(run.spec, self._cluster.partition(run.spec.compute.queue)))
         start_probe()
         return Examined(found, probe_started=True)
 
     def program_digest(self, _probe: JobRef, seen: Probed | Finding) -> str | None:
-        """Digest of the installed Python packages: there is no image."""
+        """Digest of the installed Python packages, since Slurm jobs run without an image."""
         return seen.packages if isinstance(seen, Probed) else None
 
 
-class SlurmHolder:
-    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `lambdas.backends.holder.Holder`."""
+class SlurmRunObjects:
+    """Jobs of all runs in the deployment's Slurm cluster, if any. Implements `RunObjects`."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -153,7 +153,7 @@ class SlurmHolder:
 
 
 def _connected(deployment: Deployment) -> SlurmCluster | None:
-    """The deployment's Slurm cluster; None if it has none."""
+    """The deployment's Slurm cluster; None if it does not have one."""
     slurm = deployment.slurm
     if not slurm.slurm_api_url:
         return None

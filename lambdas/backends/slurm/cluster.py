@@ -22,7 +22,7 @@ from trainflow.errors import JobConflict, JobNotFound
 from trainflow.models.leftovers import SLURM_JOB, Held, HeldObject
 from trainflow.models.log_line import LogLine
 from trainflow.models.run import JobPhase, JobRef, Stage
-from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_of
+from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_partition
 from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol.slurm_job import JobRecord
@@ -43,7 +43,7 @@ def connect(url: str, *, key_secret: str, user: str, claims: str, bucket: str) -
     """A connection to the cluster, kept as long as the Lambda is warm.
 
     Args:
-        url: URL of slurmrestd; or `ssm://<instance id>` of a machine with Slurm's commands, where there is none.
+        url: URL of slurmrestd; or `ssm://<instance id>` of a machine with Slurm's commands, if slurmrestd is not used.
         key_secret: Secrets Manager's name of the key for slurmrestd's tokens.
         user: The user as whom the jobs run.
         claims: JSON object of further claims of the tokens; may be empty.
@@ -174,8 +174,8 @@ class SlurmCluster:
                 self._controller.cancel(found.job_id)
 
     def partition(self, name: str | None) -> Partition | None:
-        """The partition of a name, or the default one; None if there is none or Slurm does not report it."""
-        return self._controller.partition(name) if name else default_of(self._controller.partitions())
+        """The named partition, or Slurm's default; None if it does not exist or Slurm does not report a default."""
+        return self._controller.partition(name) if name else default_partition(self._controller.partitions())
 
     def _submit(self, job: Submission) -> None:
         queue = self._ours()

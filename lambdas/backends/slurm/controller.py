@@ -29,7 +29,7 @@ class Controller(Protocol):
         """End a job; a job that has ended stays as it is."""
 
     def partition(self, name: str) -> Partition | None:
-        """A partition; None if there is none of that name."""
+        """The partition with that name; None if it does not exist."""
 
     def partitions(self) -> list[Partition]:
         """All partitions."""

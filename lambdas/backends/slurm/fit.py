@@ -12,12 +12,13 @@ from trainflow.models.run_spec import RunSpec
 from trainflow.models.slurm import Partition
 
 
-def of_partition(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:
+def partition_findings(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:
     """Findings about the gang's partition.
 
     Args:
         spec: Spec of the run.
-        partition: The partition that `compute.queue` names, or Slurm's default; None if there is none or it is unknown.
+        partition: The partition that `compute.queue` names, or Slurm's default; None if it does not exist or is
+            unknown.
     """
     compute = spec.compute
     if partition is None and compute.queue is None:

@@ -43,7 +43,7 @@ _VERSION = re.compile(r"^/slurm/v0\.0\.(\d{1,9})/job/submit/?$")
 _CURRENT_USER = re.compile(r"^/slurmdb/v0\.0\.(\d{1,9})/job/\{job_id\}/?$")
 
 FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
-"""What reading a value of another type or range than documented raises; OSError is of times that no clock has."""
+"""Exceptions for undocumented values; OSError: timestamp out of range."""
 
 
 @contextmanager
@@ -137,7 +137,7 @@ def comment_form(comment: JobComment) -> str:
     return json.dumps({MARK: 1, **asdict(comment)}, separators=(",", ":"))
 
 
-def comment_of(text: str | None) -> JobComment | None:
+def parse_comment(text: str | None) -> JobComment | None:
     """A job's comment, parsed; None for a comment of another program."""
     try:
         fields = json.loads(text or "")
@@ -148,7 +148,7 @@ def comment_of(text: str | None) -> JobComment | None:
         return None
 
 
-def job_of(found: Mapping[str, Any]) -> SlurmJob:
+def parse_job(found: Mapping[str, Any]) -> SlurmJob:
     """A job from any version's answer, or from `squeue --json`."""
     states = found.get("job_state") or []
     return SlurmJob(
@@ -156,7 +156,7 @@ def job_of(found: Mapping[str, Any]) -> SlurmJob:
         name=str(found.get("name") or ""),
         user=str(found.get("user_name") or ""),
         states=frozenset([states] if isinstance(states, str) else states),
-        comment=comment_of(found.get("comment")),
+        comment=parse_comment(found.get("comment")),
         reason=_text(found.get("state_reason")),
         description=_text(found.get("state_description")),
         nodes=_text(found.get("nodes")),
@@ -167,7 +167,7 @@ def job_of(found: Mapping[str, Any]) -> SlurmJob:
     )
 
 
-def partition_of(found: Mapping[str, Any]) -> Partition:
+def parse_partition(found: Mapping[str, Any]) -> Partition:
     """A partition from any version's answer, or from `scontrol show partition --json`."""
     if "total_nodes" in found:
         return Partition(

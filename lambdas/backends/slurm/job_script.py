@@ -164,10 +164,10 @@ def render(job: Job, site: Site, *, artifacts_url: str) -> list[Submission]:
 
 
 def _communicator(job: Job) -> str:
-    """Address at which Neuron's collectives meet: the first node, at a port of the job's own.
+    """Address of the rendezvous of Neuron's collectives: the first node, with a port of the job's own.
 
-    As `nccom-test`'s guide in Neuron's documentation has it. Left out, frameworks choose an ephemeral port, which may
-    be another job's by then.
+    It follows the guide of `nccom-test` in Neuron's documentation. Without it, frameworks choose an ephemeral port,
+    which another job may use meanwhile.
     """
     if job.instance is None or not job.instance.uses_neuron:
         return ""

@@ -20,10 +20,10 @@ from urllib3.exceptions import HTTPError
 
 from lambdas.backends.slurm.forms import (
     complaints,
-    job_of,
     knows_accounting,
     newest_version,
-    partition_of,
+    parse_job,
+    parse_partition,
     submission_form,
     understood,
 )
@@ -33,7 +33,7 @@ from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 TOKEN_LIFETIME_SECONDS = 600
 RENEWED_BEFORE_SECONDS = 120
-"""Time before a token's end at which it is renewed: longer than any call and than the difference of clocks."""
+"""A token is renewed so many seconds before its end: more than any call takes, and than clocks differ."""
 
 TIMEOUT = urllib3.Timeout(connect=5, read=20)
 """A Lambda that hangs costs a whole poll lap."""
@@ -71,7 +71,7 @@ class _Answer:
 
     @property
     def refusal(self) -> tuple[int, str] | None:
-        """Number and description of what Slurm does not accept; None if the answer has no such error."""
+        """Number and description of an error that refuses the request; None if the answer does not contain one."""
         return next((complaint for complaint in complaints(self.document) if complaint[0] in REFUSALS), None)
 
 
@@ -125,11 +125,11 @@ class RestController:
         answer = self._call("GET", f"partition/{name}")
         if answer.status in (404, *NOT_AS_IT_IS) or (answer.refusal and answer.refusal[0] == INVALID_PARTITION):
             return None
-        return next(iter(self._read(answer, "partitions", partition_of)), None)
+        return next(iter(self._read(answer, "partitions", parse_partition)), None)
 
     def partitions(self) -> list[Partition]:
         """One call."""
-        return self._read(self._call("GET", "partitions"), "partitions", partition_of)
+        return self._read(self._call("GET", "partitions"), "partitions", parse_partition)
 
     def cancelled_by(self, job_id: int) -> str | None:
         """Only the accounting database knows, and not every cluster has one."""
@@ -152,8 +152,8 @@ class RestController:
             return [read(found) for found in document[field]]
 
     def _named(self, found: Mapping[str, Any]) -> SlurmJob:
-        """The job with our user's name where Slurm has only the number, and that is the number in our token."""
-        job = job_of(found)
+        """Fill in our user name if Slurm returns only our user id."""
+        job = parse_job(found)
         ours = not job.user and found.get("user_id") is not None and found["user_id"] == self._claims.get("uid")
         return replace(job, user=self._user) if ours else job
 
@@ -225,7 +225,7 @@ class RestController:
         return self._token[0]
 
     def _forget(self) -> None:
-        """Drop token, key and version, all of which may have changed on the server's side."""
+        """Drop token, key and version, since all may have changed on the server's side."""
         self._token = self._server = None
         _key.cache_clear()
 

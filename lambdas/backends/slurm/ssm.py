@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 
-from lambdas.backends.slurm.forms import comment_form, comment_of, dependency, understood
+from lambdas.backends.slurm.forms import comment_form, dependency, parse_comment, understood
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import ClusterUnavailable, JobRefused
 from trainflow.models.slurm import Partition, SlurmJob, Submission
@@ -91,7 +91,7 @@ class SsmController:
         return next(iter(self._squeue(f"--jobs={job_id}", unknown_is_none=True)), None)
 
     def cancel(self, job_id: int) -> None:
-        """An ended job is no error to `scancel --quiet`."""
+        """Cancel a job. `scancel --quiet` accepts a job that has ended."""
         self._expected(f"scancel --quiet {job_id}")
 
     def partition(self, name: str) -> Partition | None:
@@ -193,7 +193,7 @@ def _job(line: str) -> SlurmJob:
         name=name,
         user=user,
         states=frozenset([state.partition(" ")[0]]),
-        comment=comment_of(comment),
+        comment=parse_comment(comment),
         reason=None if reason in NONE else reason,
         nodes=nodes or None,
         submitted_at=_time(submitted),

@@ -41,7 +41,7 @@ class Topic:
 
 
 def chat_notification(title: str, text: str) -> str:
-    """A message in the only format of which Amazon Q Developer shows more than AWS's own events."""
+    """A message in the format of Amazon Q Developer's custom notifications; it drops other messages."""
     shown = text if len(text) <= MAX_CHAT_LENGTH else f"{text[: MAX_CHAT_LENGTH - 1]}…"
     content = {"textType": "client-markdown", "title": title, "description": shown}
     return json.dumps({"version": "1.0", "source": "custom", "content": content})

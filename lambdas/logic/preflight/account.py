@@ -13,7 +13,7 @@ from trainflow.models.run_spec import Compute, RunSpec
 from trainflow.models.training_nodes import Nodegroup
 
 
-def of_account(
+def account_findings(
     spec: RunSpec, nodegroup: Nodegroup, facts: AccountFacts, *, named: str = "compute.instance_type is"
 ) -> Iterator[Finding]:
     """Findings about the gang's nodes: size of the node group, zones, quota.
@@ -32,7 +32,7 @@ def of_account(
     yield from _quota(spec.compute, nodegroup, facts.quota)
 
 
-def of_tools_image(image: str, is_there: bool | Unknown) -> Iterator[Finding]:
+def tools_image_findings(image: str, is_there: bool | Unknown) -> Iterator[Finding]:
     """Findings about the image of staging and publishing.
 
     Args:

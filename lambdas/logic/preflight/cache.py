@@ -8,8 +8,8 @@ from lambdas.logic.preflight.findings import Finding, Note
 from trainflow.models.compile_cache import CacheRecord, CacheState
 
 
-def of_cache(record: CacheRecord | None) -> Iterator[Finding]:
-    """A note about another run's compilation, for which this run waits before it requests nodes."""
+def compilation_findings(record: CacheRecord | None) -> Iterator[Finding]:
+    """A note about another run's compilation: this run waits for it before it requests nodes."""
     if record is not None and record.state is CacheState.COMPILING:
         yield Note(
             f"precompile: the run {record.run_id} compiles the same graphs since {record.since:%Y-%m-%d %H:%M} UTC; "

@@ -12,11 +12,11 @@ WAYS_OUT = (
     "correct the URL, put it below data/ of the data bucket, set dataset.public if its bucket is public, or add its "
     "bucket to storage.grants in the deployment's configuration, which grants {} on it"
 )
-"""What the user can do. S3 does not distinguish a missing object from one that may not be read, and Preflight may read
+"""Advice for the user. S3 does not distinguish a missing object from one that may not be read, and Preflight may read
 less than the pods."""
 
 
-def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
+def dataset_findings(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
     """Findings about missing objects. A URL with https:// cannot be checked here: only the pods have that connection.
 
     Args:
@@ -37,13 +37,13 @@ def of_dataset(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
 
 
 def needs_stored_checksum(dataset: Dataset) -> bool:
-    """Whether only a checksum that S3 keeps tells that an archive arrived undamaged: neither the spec nor the archive's
-    compression has one. zstd has one only if it was asked for."""
+    """Whether only a checksum of S3 can verify an archive, because the spec and the archive's compression lack one.
+    zstd adds a checksum only on request."""
     given = dataset.sha256 is not None or dataset.manifest_url is not None
     return not given and dataset.in_s3 and dataset.url.endswith((".tar", ".tar.zst"))
 
 
-def of_folder(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
+def folder_findings(dataset: Dataset, seen: Probed) -> Iterator[Finding]:
     """A problem if the folder has another data set, which a run may be reading: staging would refuse it."""
     if seen.staged_url not in (None, dataset.url):
         yield Problem(

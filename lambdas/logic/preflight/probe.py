@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lambdas.logic.preflight.dataset import is_staged, of_folder
+from lambdas.logic.preflight.dataset import folder_findings, is_staged
 from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
 from trainflow.errors import (
     AccessDenied,
@@ -48,7 +48,7 @@ FIRST_ATTEMPT = "ErrImagePull"
 
 
 def probed(result: Mapping[str, Any]) -> Probed:
-    """The probe's result, whatever the version of the trainer in the image; what is no such fact is left out."""
+    """The probe's result, whatever the version of the trainer in the image; values of another type are left out."""
     versions = result.get("versions")
     named = versions.items() if isinstance(versions, dict) else ()
     known: dict[str, Any] = {name: result[name] for name in TEXTS if isinstance(result.get(name), str)}
@@ -101,7 +101,7 @@ def secret_out_of_reach(spec: RunSpec, pending_reason: str | None) -> Problem | 
     )
 
 
-def never_ran(spec: RunSpec, pending_reason: str | None) -> Problem:
+def probe_timeout(spec: RunSpec, pending_reason: str | None) -> Problem:
     """The problem of a probe that did not end in time."""
     waited = f"limits.gang_timeout_minutes: a small program in {_program_place(spec)} did not end within "
     waited += f"{spec.limits.gang_timeout_minutes:g} minutes"
@@ -120,7 +120,7 @@ def _program_place(spec: RunSpec) -> str:
     return f"the virtual environment '{named}'" if named else "the deployment's virtual environment"
 
 
-def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
+def probe_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
     """The problem of a probe that failed: the image cannot run it, so it can run no helper either."""
     reason = shortened(str(failed)).rstrip(".")
     if spec.workload.image is None:
@@ -139,7 +139,7 @@ def of_failure(spec: RunSpec, failed: TrainflowError) -> Problem:
     )
 
 
-def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
+def probe_findings(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
     """Findings from the probe's result.
 
     Args:
@@ -161,7 +161,7 @@ def of_probe(run: Run, seen: Probed, data: DatasetFacts) -> Iterator[Finding]:
             f"({spec.compute.instance.architecture}) too is not known."
         )
     if spec.dataset is not None and run.linked_folder is None:
-        yield from of_folder(spec.dataset, seen)
+        yield from folder_findings(spec.dataset, seen)
     yield from _room(run, seen, data)
 
 

@@ -78,7 +78,7 @@ class Account:
             yield next(version.document for version in managed.versions if version.is_default)
 
     def policy_on(self, arn: str) -> str | None:
-        """Text of the policy of a resource; None if it has none."""
+        """Text of the policy of a resource; None without a policy."""
         service, name = arn.split(":")[2] if arn.startswith("arn:") else "", arn.split(":", 5)[-1]
         match service:
             case "s3":

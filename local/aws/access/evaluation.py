@@ -79,7 +79,7 @@ def decide(
         caller: The principal.
         ask: The permission.
         identity: Policies of the caller's role.
-        resource: The policy of the resource; None if it has none.
+        resource: The policy of the resource; None without one.
         account: Id of the account.
         is_key: Whether the resource is a KMS key. Policies of roles count for a key only as far as the key's own policy
             lets the account decide (KMS developer guide, 'Default key policy').
@@ -146,7 +146,7 @@ VARIABLE = re.compile(r"\$\{([\w:/.-]+)\}")
 
 
 def _filled(values: Any, context: Context) -> Iterator[str]:
-    """Values with their policy variables filled; one whose variable has no value matches nothing."""
+    """Values with their policy variables filled; one with an unknown variable matches nothing."""
     for value in map(_text, listed(values)):
         names = VARIABLE.findall(value)
         if all(context.get(name.lower()) for name in names):

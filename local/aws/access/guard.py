@@ -148,7 +148,7 @@ class Guard:
         Args:
             service: The service's principal, such as `lambda.amazonaws.com`.
             role_arn: The role.
-            tags: Tags of the session; None for a service that gives none.
+            tags: Tags of the session; None for a service without session tags.
 
         Raises:
             AccessDenied: If it does not, or if the role does not exist.

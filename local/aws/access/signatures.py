@@ -67,7 +67,7 @@ class Signature:
 
 # Decisions 62 and 71: signatures and body hashes are verified, since other users reach the port.
 def signature_of(environ: dict[str, Any]) -> Signature | None:
-    """The signature in the header or the query of a request; None if it has none or not all that belongs to one.
+    """The signature in the header or the query of a request; None if it is missing or incomplete.
 
     Args:
         environ: The request, as WSGI describes it.

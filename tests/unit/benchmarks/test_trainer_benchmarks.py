@@ -11,7 +11,7 @@ import torch
 from benchmarks import scaling, scaling_plot, staging
 from benchmarks.contestants import Sizes, Taken
 from benchmarks.scaling import Throughput
-from benchmarks.seed_recipe import IGNORE_INDEX, ShardSamples, batches_of
+from benchmarks.seed_recipe import IGNORE_INDEX, ShardSamples, read_batches
 from benchmarks.staging import Measured
 from benchmarks.trainer import CONTESTANTS, Pair, Steps, in_turns, interleaved, summary
 from tests.unit.trainer.conftest import make_rows, write_shard
@@ -36,7 +36,7 @@ def test_the_seeds_samples_hold_what_the_trainers_do(tmp_path: Path) -> None:
 
 def test_the_seeds_loader_drops_what_does_not_fill_a_batch(tmp_path: Path) -> None:
     path = write_shard(tmp_path, 0, make_rows(7))
-    assert [len(tokens) for tokens, *_ in batches_of(path, 3)] == [3, 3]
+    assert [len(tokens) for tokens, *_ in read_batches(path, 3)] == [3, 3]
 
 
 def test_both_are_timed_in_turns_and_the_warm_up_does_not_count() -> None:

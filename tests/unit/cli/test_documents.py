@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trainflow.cli.documents import path_of
+from trainflow.cli.documents import page_path
 
 
 def test_every_page_that_the_command_names_exists() -> None:
@@ -13,7 +13,7 @@ def test_every_page_that_the_command_names_exists() -> None:
     named = set(re.findall(r"\bpath_of\(['\"]([^'\"]+)['\"]\)", sources))
     assert named
     for name in named:
-        assert Path(path_of(name)).is_absolute() and Path(path_of(name)).is_file()
+        assert Path(page_path(name)).is_absolute() and Path(page_path(name)).is_file()
 
 
 def test_no_message_names_a_page_by_a_path_that_depends_on_the_folder() -> None:

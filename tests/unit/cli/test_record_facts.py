@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from recorded_runs import recorded
 
-from trainflow.models.prices import price_of
+from trainflow.models.prices import find_price
 from trainflow.models.run_record import Inputs, NodePrice, Restart, RunRecord, RunStatus, SavedCheckpoint, StateCost
 from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
@@ -116,7 +116,7 @@ def test_the_avoided_nodes_are_those_of_the_newest_restart_or_request_for_nodes(
 
 
 def test_nodes_cost_from_the_poll_that_finds_them_ready_until_they_are_released() -> None:
-    price = price_of("trn1.32xlarge", region="us-east-1")
+    price = find_price("trn1.32xlarge", region="us-east-1")
     assert price is not None
     history = history_of(
         ("StageData", 30, {"finished": True}),

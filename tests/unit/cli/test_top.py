@@ -6,7 +6,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
-from trainflow.cli.operate.top import rows_of, text_of
+from trainflow.cli.operate.top import active_runs, table_text
 from trainflow.client.place import PlaceRefused, RunReader, RunSummary
 from trainflow.models.run_cost import Cost
 from trainflow.models.run_status import RunStatus
@@ -50,9 +50,9 @@ class Reader:
 
 
 def test_runs_that_go_on_are_shown_and_one_that_cannot_be_read_says_why() -> None:
-    rows = rows_of(cast(RunReader, Reader()))
+    rows = active_runs(cast(RunReader, Reader()))
     refused = "not known: These credentials may not call states:GetExecutionHistory."
-    cells = [line.split("  ") for line in text_of(rows, NOW).splitlines()[1:]]
+    cells = [line.split("  ") for line in table_text(rows, NOW).splitlines()[1:]]
     rest = ("2 h 01 min", "64.50 USD", "1 h 30 min")
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
         ["trains", "WatchTraining", "1,500/28,125", "nan", "6,450 sequences/s", *rest],
@@ -69,4 +69,4 @@ def test_runs_that_go_on_are_shown_and_one_that_cannot_be_read_says_why() -> Non
 
 
 def test_an_idle_place_says_so() -> None:
-    assert text_of([], NOW) == "No run goes on."
+    assert table_text([], NOW) == "No run goes on."

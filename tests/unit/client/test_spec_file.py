@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.runs import spec_with
 from trainflow.client.spec_file import read_spec
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.spec_changes import changes_of, merged
+from trainflow.models.spec_changes import merged, parse_settings
 
 SPECS = sorted(Path("runs").glob("*.yaml"))
 SCALED_DOWN = sorted(Path("runs/overrides").glob("*.yaml"))
@@ -46,7 +46,7 @@ def test_settings_of_a_command_line_make_an_override() -> None:
         "limits.stall_minutes=null",
         "workload.env.A=b=c",
     ]
-    assert changes_of(settings) == {
+    assert parse_settings(settings) == {
         "workload": {"arguments": {"lr": "1e-4", "optimizer.name": "adamw"}, "env": {"A": "b=c"}},
         "compute": {"num_nodes": 8, "fallback": ["trn1n.32xlarge"]},
         "limits": {"stall_minutes": None},
@@ -64,7 +64,7 @@ def test_settings_of_a_command_line_make_an_override() -> None:
 )
 def test_what_is_no_setting_is_one_sentence(setting: str, sentence: str) -> None:
     with pytest.raises(InvalidRunSpec, match=re.escape(sentence)):
-        changes_of([setting])
+        parse_settings([setting])
 
 
 @pytest.mark.parametrize("override", [None, [], "compute", 3])

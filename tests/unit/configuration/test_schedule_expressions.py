@@ -18,7 +18,7 @@ from trainflow.configuration.schedule_expressions import (
     InvalidScheduleExpression,
     next_time,
     parse,
-    zone_of,
+    parse_time_zone,
 )
 
 FACTS = yaml.safe_load(Path("tests/assets/schedule_expressions.yaml").read_text())
@@ -68,7 +68,7 @@ def test_the_reason_names_the_field_and_the_value(expression: str, reason: str) 
 
 @pytest.mark.parametrize("name", ["Europe/Berlin", "UTC", "America/New_York", "Asia/Kolkata", "Etc/GMT+5"])
 def test_zones_of_iana_are_known(name: str) -> None:
-    assert zone_of(name).key == name
+    assert parse_time_zone(name).key == name
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_zones_of_iana_are_known(name: str) -> None:
 )
 def test_other_names_are_no_zones(name: str) -> None:
     with pytest.raises(InvalidScheduleExpression, match="is no IANA time zone such as Europe/Berlin"):
-        zone_of(name)
+        parse_time_zone(name)
 
 
 @pytest.mark.parametrize(

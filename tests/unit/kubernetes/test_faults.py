@@ -16,7 +16,7 @@ from urllib3.exceptions import ProtocolError
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import AlreadyExists, Expired, NotFound, RequestRefused
-from trainflow.kubernetes.lines import LONGEST_OBJECT_BYTES, complete_lines, lines_of
+from trainflow.kubernetes.lines import LONGEST_OBJECT_BYTES, complete_lines, split_lines
 
 
 class Answering:
@@ -125,7 +125,7 @@ def test_a_line_without_an_end_is_held_in_part_only() -> None:
 
 @given(st.lists(st.binary(max_size=9), max_size=9))
 def test_lines_are_the_text_wherever_it_is_cut(chunks: list[bytes]) -> None:
-    lines = list(lines_of(chunks))
+    lines = list(split_lines(chunks))
     assert b"".join(lines) == b"".join(chunks)
     assert all(line.endswith(b"\n") for line in lines[:-1])
     assert list(complete_lines(chunks)) == [line[:-1] for line in lines if line.endswith(b"\n")]

@@ -20,7 +20,7 @@ from lambdas.logic.jobs import Job, job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, Aws
-from trainflow.models.compile_cache import CacheState, CacheUse, Hold, lease_of, own_folder
+from trainflow.models.compile_cache import CacheState, CacheUse, Hold, new_lease, own_folder
 from trainflow.models.event_bound import LONGEST_CACHE_WAIT
 from trainflow.models.run import Run, Stage
 from trainflow.models.run_spec import parse_run_spec
@@ -204,7 +204,7 @@ def test_of_many_that_want_a_lease_one_gets_it(aws: Aws, stale: bool) -> None:
     barrier, taken = threading.Barrier(8), list[str]()
 
     def take(run: Run) -> None:
-        lease = lease_of(run, KEY, now=now)
+        lease = new_lease(run, KEY, now=now)
         barrier.wait()
         if caches().lease(lease, instead_of=found):
             taken.append(run.run_id)

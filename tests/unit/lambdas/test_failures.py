@@ -309,7 +309,7 @@ WAITING = [
 def test_what_waiting_ranks_print_causes_no_restart_of_what_cannot_be_helped(corpus: str) -> None:
     restarted = []
     for case in benchmark.read_corpus(CORPORA / corpus):
-        evidence = benchmark.evidence_of(case)
+        evidence = benchmark.case_evidence(case)
         if case["restart"] or judge(evidence).rule == "default" or is_error_without_exception(evidence):
             continue
         surrounded = Evidence(**{**vars(evidence), "lines": [*WAITING, *evidence.lines, *WAITING]})
@@ -431,7 +431,7 @@ def test_what_stands_before_every_line_of_a_log_decides_nothing(prefix: str) -> 
     cases = [case for corpus in CORPORA.glob("*.jsonl") for case in benchmark.read_corpus(corpus) if case["logs"]]
     differing = []
     for case in cases[::9]:
-        evidence = benchmark.evidence_of(case)
+        evidence = benchmark.case_evidence(case)
         prefixed = Evidence(**{**vars(evidence), "lines": [prefix + line for line in evidence.lines]})
         if judge(prefixed).error != judge(evidence).error:
             differing.append(case["name"])

@@ -9,7 +9,7 @@ import pytest
 
 from lambdas.gateways.eks import Nodegroups
 from lambdas.handlers import ensure_capacity, tear_down
-from lambdas.logic.capacity import Capacity, is_given_up, shortage_of
+from lambdas.logic.capacity import Capacity, is_given_up, newest_shortage
 from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.jobs import job_of
 from lambdas.logic.messages import message
@@ -130,11 +130,11 @@ def test_only_a_launch_of_this_wait_that_failed_for_lack_of_capacity_counts() ->
     def at(minutes: int, text: str) -> FailedLaunch:
         return FailedLaunch(at=STARTED_AT + minutes * MINUTE, message=text)
 
-    assert shortage_of([at(-5, SHORT)], since=STARTED_AT) is None
-    assert shortage_of([at(0, SHORT)], since=STARTED_AT) == SHORT, "as soon as the wait has begun"
-    assert shortage_of([at(1, "Invalid IamInstanceProfile")], since=STARTED_AT) is None
+    assert newest_shortage([at(-5, SHORT)], since=STARTED_AT) is None
+    assert newest_shortage([at(0, SHORT)], since=STARTED_AT) == SHORT, "as soon as the wait has begun"
+    assert newest_shortage([at(1, "Invalid IamInstanceProfile")], since=STARTED_AT) is None
     quota = "You have requested more vCPU capacity than your current vCPU limit. VcpuLimitExceeded"
-    assert shortage_of([at(1, SHORT), at(2, quota)], since=STARTED_AT) == quota
+    assert newest_shortage([at(1, SHORT), at(2, quota)], since=STARTED_AT) == quota
 
 
 def asked(run: Run) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import failures as benchmark
 from lambdas.handlers import poll_job, publish_metrics, submit_job
-from lambdas.logic.sight import timestamp
 from lambdas.logic.step_metrics import AFTERMATH, Batch, advanced, next_batch
+from lambdas.logic.unreachable import timestamp
 from lambdas.logic.watching import HANG_GRACE, require_no_hang
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of

@@ -25,7 +25,7 @@ from trainflow.models.instances import (
     InstanceType,
 )
 from trainflow.models.node_room import training_pod
-from trainflow.models.offerings import VCPU_QUOTAS, quota_of
+from trainflow.models.offerings import VCPU_QUOTAS, node_quota
 from trainflow.models.run import Stage
 from trainflow.models.run_spec import RunSpec, parse_run_spec
 
@@ -99,7 +99,7 @@ def _is_consistent(instance: InstanceType) -> None:
     assert instance.accelerated or not instance.efa_interfaces
     assert instance.architecture == "x86_64"
     assert training_pod(instance).memory_mib > 0 and training_pod(instance).millicpu > 0
-    assert {quota_of(instance, capacity_type=kind) for kind in ("ON_DEMAND", "SPOT")} <= set(VCPU_QUOTAS.values())
+    assert {node_quota(instance, capacity_type=kind) for kind in ("ON_DEMAND", "SPOT")} <= set(VCPU_QUOTAS.values())
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_node_runs_as_many_pods_as_eks_allows(name: str, pods: int) -> None:
     ],
 )
 def test_each_family_has_its_quota(name: str, quota: str) -> None:
-    assert quota_of(INSTANCE_TYPES[name], capacity_type="ON_DEMAND") == VCPU_QUOTAS[quota]
+    assert node_quota(INSTANCE_TYPES[name], capacity_type="ON_DEMAND") == VCPU_QUOTAS[quota]
 
 
 def gang(name: str, *, num_nodes: int = 1, processes: int | None = None) -> RunSpec:

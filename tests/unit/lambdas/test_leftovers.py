@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from lambdas.logic.leftovers import GRACE, IN_FLIGHT, Owner, leftovers, state_of
+from lambdas.logic.leftovers import GRACE, IN_FLIGHT, Owner, leftover_state, leftovers
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from trainflow.models.functions import TASKS
 from trainflow.models.leftovers import CLAIM, Execution, Held, HeldObject, LeftoverState
@@ -42,13 +42,13 @@ def ended(status: RunStatus, *, ago: timedelta = GRACE, **fields: bool) -> Owner
     ],
 )
 def test_what_an_ended_run_holds_is_left_unless_its_spec_keeps_it(owner: Owner, state: LeftoverState) -> None:
-    assert state_of(owner, now=NOW) is state
+    assert leftover_state(owner, now=NOW) is state
 
 
 def test_a_clean_up_under_way_has_time() -> None:
     almost = GRACE - timedelta(seconds=1)
-    assert state_of(ended(RunStatus.ABORTED, ago=almost), now=NOW) is LeftoverState.ENDING
-    assert state_of(ended(RunStatus.ABORTED), now=NOW) is LeftoverState.LEFT
+    assert leftover_state(ended(RunStatus.ABORTED, ago=almost), now=NOW) is LeftoverState.ENDING
+    assert leftover_state(ended(RunStatus.ABORTED), now=NOW) is LeftoverState.LEFT
 
 
 def cleaned_up(status: RunStatus, *, ago: timedelta, after: timedelta = timedelta(seconds=2)) -> Owner:
@@ -60,8 +60,8 @@ def cleaned_up(status: RunStatus, *, ago: timedelta, after: timedelta = timedelt
 
 def test_after_a_clean_up_only_functions_in_flight_have_time() -> None:
     almost = IN_FLIGHT - timedelta(seconds=1)
-    assert state_of(cleaned_up(RunStatus.ABORTED, ago=almost), now=NOW) is LeftoverState.ENDING
-    assert state_of(cleaned_up(RunStatus.ABORTED, ago=IN_FLIGHT), now=NOW) is LeftoverState.LEFT
+    assert leftover_state(cleaned_up(RunStatus.ABORTED, ago=almost), now=NOW) is LeftoverState.ENDING
+    assert leftover_state(cleaned_up(RunStatus.ABORTED, ago=IN_FLIGHT), now=NOW) is LeftoverState.LEFT
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_after_a_clean_up_only_functions_in_flight_have_time() -> None:
     ids=["the row is of an earlier end", "the row is of another end", "the row was reopened"],
 )
 def test_a_row_that_is_not_about_this_end_proves_no_clean_up(owner: Owner) -> None:
-    assert state_of(owner, now=NOW) is LeftoverState.ENDING
+    assert leftover_state(owner, now=NOW) is LeftoverState.ENDING
 
 
 def test_every_function_of_a_task_has_acted_when_its_time_is_over() -> None:
@@ -85,16 +85,16 @@ def test_every_function_of_a_task_has_acted_when_its_time_is_over() -> None:
 @pytest.mark.parametrize("in_table", RunStatus)
 def test_a_running_execution_is_never_touched_whatever_the_table_says_of_it(in_table: RunStatus) -> None:
     redriven = Owner(row=row(status=in_table, ended_at=STARTED_AT), execution=Execution(status=RunStatus.RUNNING))
-    assert state_of(redriven, now=NOW) is None
+    assert leftover_state(redriven, now=NOW) is None
 
 
 @pytest.mark.parametrize("in_table", RunStatus)
 def test_nothing_is_deleted_while_step_functions_cannot_be_asked(in_table: RunStatus) -> None:
-    assert state_of(Owner(row=row(status=in_table), seen=False), now=NOW) is LeftoverState.UNSEEN
+    assert leftover_state(Owner(row=row(status=in_table), seen=False), now=NOW) is LeftoverState.UNSEEN
 
 
 def test_a_run_that_the_table_does_not_have_is_never_touched() -> None:
-    assert state_of(Owner(row=None), now=NOW) is LeftoverState.UNKNOWN
+    assert leftover_state(Owner(row=None), now=NOW) is LeftoverState.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_a_run_that_the_table_does_not_have_is_never_touched() -> None:
     ],
 )
 def test_an_execution_that_step_functions_has_forgotten_has_ended(owner: Owner, state: LeftoverState) -> None:
-    assert state_of(owner, now=NOW) is state
+    assert leftover_state(owner, now=NOW) is state
 
 
 def test_an_execution_that_has_just_begun_may_not_be_described_yet() -> None:
-    assert state_of(Owner(row=row()), now=STARTED_AT + timedelta(seconds=5)) is LeftoverState.ENDING
+    assert leftover_state(Owner(row=row()), now=STARTED_AT + timedelta(seconds=5)) is LeftoverState.ENDING
 
 
 def held(kind: str, name: str, **facts: object) -> Held:

@@ -132,7 +132,7 @@ def _of_requests() -> Iterator[tuple[str, str, str]]:
     yield "an object beside an upload that was refused", "bert.yaml.refused.txt", beside
     for waits in (True, False):
         what = f"a scheduled run that {'waits' if waits else 'is left out'}"
-        yield what, *messages.not_its_turn("nightly", "2026-11-21T12:00:00Z", waits=waits, arn=RUN.execution_arn)
+        yield what, *messages.overlap_message("nightly", "2026-11-21T12:00:00Z", waits=waits, arn=RUN.execution_arn)
     yield "a spec whose run is over", *messages.already_run("bert.yaml", RUN.run_id, RunStatus.FAILED)
     now = STARTED_AT + timedelta(minutes=90)
     for instance_type in ("trn1.32xlarge", "trn9.none"):

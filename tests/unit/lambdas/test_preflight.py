@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas.backends.job import KIND as INDEXED_JOB
-from lambdas.backends.kubernetes.preflight import can_run_pods, of_cluster
+from lambdas.backends.kubernetes.preflight import can_run_pods, cluster_findings
 from lambdas.backends.volcano import KIND as VOLCANO
 from lambdas.gateways import account, objects
 from lambdas.handlers import preflight
 from lambdas.logic.jobs import job_of
-from lambdas.logic.preflight.account import of_account
-from lambdas.logic.preflight.cache import of_cache
+from lambdas.logic.preflight.account import account_findings
+from lambdas.logic.preflight.cache import compilation_findings
 from lambdas.logic.preflight.findings import (
     MAX_NOTES_BYTES,
     MAX_SENTENCE,
@@ -34,9 +34,9 @@ from lambdas.logic.preflight.findings import (
 )
 from lambdas.logic.preflight.probe import (
     image_out_of_reach,
-    never_ran,
-    of_failure,
-    of_probe,
+    probe_failure,
+    probe_findings,
+    probe_timeout,
     probed,
     secret_out_of_reach,
 )
@@ -45,10 +45,10 @@ from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from trainflow.models.compile_cache import lease_of
+from trainflow.models.compile_cache import new_lease
 from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
 from trainflow.models.kubernetes_names import JOB_LABEL
-from trainflow.models.offerings import VCPU_QUOTAS, quota_of
+from trainflow.models.offerings import VCPU_QUOTAS, node_quota
 from trainflow.models.preflight import (
     AccountFacts,
     ClusterFacts,
@@ -91,16 +91,16 @@ def noted(found: Iterable[Finding]) -> list[str]:
 
 
 def in_cluster(zones: tuple[Zone, ...] | Unknown = ZONES, **facts: Any) -> list[Finding]:
-    return list(of_cluster(VOLCANO, SPEC, dataclasses.replace(CLUSTER, **facts), zones=zones))
+    return list(cluster_findings(VOLCANO, SPEC, dataclasses.replace(CLUSTER, **facts), zones=zones))
 
 
 def in_account(nodegroup: Nodegroup = NODEGROUP, **facts: Any) -> list[Finding]:
-    return list(of_account(SPEC, nodegroup, dataclasses.replace(ACCOUNT, **facts)))
+    return list(account_findings(SPEC, nodegroup, dataclasses.replace(ACCOUNT, **facts)))
 
 
 def in_pod(run: Run = RUN, *, data_bytes: int | Unknown = 0, etag: str | None = None, **seen: Any) -> list[Finding]:
     data = DatasetFacts(num_bytes=data_bytes, etag=etag)
-    return list(of_probe(run, dataclasses.replace(PROBED, **seen), data))
+    return list(probe_findings(run, dataclasses.replace(PROBED, **seen), data))
 
 
 def test_what_the_probe_finds_of_the_program_is_told_by_the_field_that_can_mend_it() -> None:
@@ -202,10 +202,10 @@ def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
 def test_a_cluster_that_may_not_enforce_network_policies_is_noted_for_gangs(enforced: bool | Unknown) -> None:
     facts = dataclasses.replace(CLUSTER, policies_enforced=enforced)
     gang, alone = (run_on("job", num_nodes=number).spec for number in (2, 1))
-    [note] = of_cluster(INDEXED_JOB, gang, facts, zones=ZONES)
+    [note] = cluster_findings(INDEXED_JOB, gang, facts, zones=ZONES)
     assert isinstance(note, Note)
     assert "pods of other runs reach this run's pods" in note.sentence
-    assert list(of_cluster(INDEXED_JOB, alone, facts, zones=ZONES)) == []
+    assert list(cluster_findings(INDEXED_JOB, alone, facts, zones=ZONES)) == []
 
 
 def test_daemon_sets_and_zones_that_may_not_be_read_are_a_note_each() -> None:
@@ -245,8 +245,8 @@ def test_nodes_that_have_been_there_for_a_while_tell_more_than_daemon_sets() -> 
 def test_a_single_node_needs_no_efa_and_so_no_plugin_for_it(plugins: PluginNodes) -> None:
     alone, gang = (run_on("job", num_nodes=number).spec for number in (1, 2))
     facts = dataclasses.replace(CLUSTER, plugins=plugins)
-    assert list(of_cluster(INDEXED_JOB, alone, facts, zones=ZONES)) == []
-    assert len(problems(of_cluster(INDEXED_JOB, gang, facts, zones=ZONES))) == 1
+    assert list(cluster_findings(INDEXED_JOB, alone, facts, zones=ZONES)) == []
+    assert len(problems(cluster_findings(INDEXED_JOB, gang, facts, zones=ZONES))) == 1
 
 
 def test_plugins_that_the_chart_calls_otherwise_count_too() -> None:
@@ -257,7 +257,7 @@ def test_plugins_that_the_chart_calls_otherwise_count_too() -> None:
 def test_instances_without_devices_need_no_plugin() -> None:
     spec = run_of(spec_with(compute__instance_type="m5.large", compute__processes_per_node=1)).spec
     facts = dataclasses.replace(CLUSTER, plugins=PluginNodes(daemon_sets=Unknown("the cluster serves none")))
-    assert list(of_cluster(INDEXED_JOB, spec, facts, zones=ZONES)) == []
+    assert list(cluster_findings(INDEXED_JOB, spec, facts, zones=ZONES)) == []
 
 
 @pytest.mark.parametrize(
@@ -323,10 +323,10 @@ def test_only_a_quota_too_small_for_the_gang_alone_stops_it(limit: int, in_use: 
 
 def test_which_quota_counts_a_node() -> None:
     trn1, m5 = INSTANCE_TYPES["trn1.32xlarge"], INSTANCE_TYPES["m5.large"]
-    assert quota_of(trn1, capacity_type="ON_DEMAND") == VCPU_QUOTAS["trn_on_demand"]
-    assert quota_of(trn1, capacity_type="SPOT") == VCPU_QUOTAS["trn_spot"]
-    assert quota_of(m5, capacity_type="SPOT") == VCPU_QUOTAS["standard_spot"]
-    assert quota_of(trn1, capacity_type="CAPACITY_BLOCK") is None
+    assert node_quota(trn1, capacity_type="ON_DEMAND") == VCPU_QUOTAS["trn_on_demand"]
+    assert node_quota(trn1, capacity_type="SPOT") == VCPU_QUOTAS["trn_spot"]
+    assert node_quota(m5, capacity_type="SPOT") == VCPU_QUOTAS["standard_spot"]
+    assert node_quota(trn1, capacity_type="CAPACITY_BLOCK") is None
 
 
 # The pod
@@ -446,14 +446,16 @@ def test_the_helpers_image_is_told_from_the_workloads() -> None:
 
 
 def test_a_probe_that_fails_explains_why_the_image_cannot_run_it() -> None:
-    built_elsewhere = of_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
+    built_elsewhere = probe_failure(SPEC, WorkerFailed("exec /usr/bin/python: exec format error"))
     assert "not built for x86_64; build it with `--platform linux/amd64`" in built_elsewhere.sentence
-    no_python = of_failure(SPEC, ScriptFailed('exec: "python": executable file not found in $PATH'))
+    no_python = probe_failure(SPEC, ScriptFailed('exec: "python": executable file not found in $PATH'))
     assert "choose an image that has Python 3.10 or newer as `python`" in no_python.sentence
 
 
 def test_a_probe_that_never_ran_is_reported_with_its_pending_reason() -> None:
-    assert never_ran(SPEC, "0/1 nodes are available").sentence.endswith("within 30 minutes: 0/1 nodes are available")
+    assert probe_timeout(SPEC, "0/1 nodes are available").sentence.endswith(
+        "within 30 minutes: 0/1 nodes are available"
+    )
 
 
 # The list
@@ -481,11 +483,11 @@ def test_notes_never_outgrow_the_states_payload(sentences: list[str]) -> None:
 
 
 def test_the_compilation_of_another_run_is_waited_for() -> None:
-    record = lease_of(run_of(run_id="bert-ffffffffffff"), "bert-0123", now=datetime(2026, 11, 21, 12, tzinfo=UTC))
-    [note] = of_cache(record)
+    record = new_lease(run_of(run_id="bert-ffffffffffff"), "bert-0123", now=datetime(2026, 11, 21, 12, tzinfo=UTC))
+    [note] = compilation_findings(record)
     assert isinstance(note, Note)
     assert "bert-ffffffffffff compiles the same graphs since 2026-11-21 12:00 UTC" in note.sentence
-    assert list(of_cache(None)) == []
+    assert list(compilation_findings(None)) == []
 
 
 # The handler

@@ -10,7 +10,7 @@ import pytest
 from lambdas.handlers import acquire_cache, ensure_capacity, notify, poll_job, stage_data, submit_job, tear_down
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import first_bound, held, longest_job, require_within_limits, seconds_left, warning
-from lambdas.logic.sight import end_of_sight
+from lambdas.logic.unreachable import unreachable_deadline
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
@@ -126,15 +126,15 @@ def test_what_is_left_of_the_run_bounds_a_job_that_is_submitted_late() -> None:
 
 def test_a_run_ends_at_its_limit_also_if_its_job_cannot_be_polled() -> None:
     spending = Spending(usd=4 * PRICE, usd_per_hour=PRICE, since=after(5))
-    of_budget = end_of_sight(limited(max_usd=10 * PRICE), spending, submitted_at=after(6))
+    of_budget = unreachable_deadline(limited(max_usd=10 * PRICE), spending, submitted_at=after(6))
     assert of_budget.at == after(11)
     message = "The run reached limits.max_usd at 2026-11-21 23:00 UTC, when its job could not be polled."
     assert of_budget.limit == {"Error": "BudgetReached", "Cause": message}
-    of_time = end_of_sight(limited(max_total_hours=10, max_usd=10 * PRICE), spending, submitted_at=after(6))
+    of_time = unreachable_deadline(limited(max_total_hours=10, max_usd=10 * PRICE), spending, submitted_at=after(6))
     assert of_time.at == after(10)
     assert of_time.limit is not None
     assert of_time.limit["Error"] == "DeadlineReached"
-    of_job = end_of_sight(limited(max_total_hours=99, max_duration_hours=1), spending, submitted_at=after(6))
+    of_job = unreachable_deadline(limited(max_total_hours=99, max_duration_hours=1), spending, submitted_at=after(6))
     assert (of_job.at, of_job.limit) == (after(7) + timedelta(minutes=30 + 15), None)
 
 

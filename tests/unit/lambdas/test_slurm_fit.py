@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from lambdas.backends.slurm.fit import of_partition
+from lambdas.backends.slurm.fit import partition_findings
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from tests.fakes.runs import spec_with
 from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.slurm import Partition, default_of
+from trainflow.models.slurm import Partition, default_partition
 
 
 def found(partition: Partition | None, **fields: object) -> list[Finding]:
     spec = spec_with(workload__image=None, compute__backend="slurm", **{"compute__queue": "trn1", **fields})
-    return list(of_partition(parse_run_spec(spec), partition))
+    return list(partition_findings(parse_run_spec(spec), partition))
 
 
 def test_a_gang_that_fits_its_partition_has_nothing_in_its_way() -> None:
@@ -83,5 +83,5 @@ def test_a_partition_that_is_down_is_named_as_the_spec_names_it() -> None:
 @pytest.mark.parametrize(("flags", "name"), [((False, True), "b"), ((False, False), None), ((False,), "a"), ((), None)])
 def test_the_default_partition_is_the_flagged_or_the_only_one(flags: tuple[bool, ...], name: str | None) -> None:
     known = [Partition(name=name, num_nodes=1, is_default=flag) for name, flag in zip("ab", flags, strict=False)]
-    chosen = default_of(known)
+    chosen = default_partition(known)
     assert (chosen and chosen.name) == name

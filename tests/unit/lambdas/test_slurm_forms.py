@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from lambdas.backends.slurm.forms import (
     KNOWN_VERSIONS,
     comment_form,
-    comment_of,
     complaints,
-    job_of,
     knows_accounting,
     newest_version,
-    partition_of,
+    parse_comment,
+    parse_job,
+    parse_partition,
     submission_form,
     understood,
 )
@@ -169,7 +169,7 @@ def test_the_script_moves_into_the_job_where_it_is_deprecated_beside_it() -> Non
 
 
 def test_a_job_of_slurm_22_05_is_understood() -> None:
-    running, waiting = (job_of(found) for found in recorded("jobs-v0.0.38.json")["jobs"])
+    running, waiting = (parse_job(found) for found in recorded("jobs-v0.0.38.json")["jobs"])
     assert running == SlurmJob(
         job_id=7,
         name="bert-0123456789ab-training-1",
@@ -206,7 +206,7 @@ def newer_job(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_job_of_a_newer_slurm_is_understood() -> None:
-    assert job_of(newer_job()) == SlurmJob(
+    assert parse_job(newer_job()) == SlurmJob(
         job_id=12,
         name="bert-0123456789ab-training-1",
         user="ec2-user",
@@ -222,7 +222,7 @@ def test_a_job_of_a_newer_slurm_is_understood() -> None:
 
 def test_version_39_has_new_names_and_plain_states_and_times() -> None:
     plain = newer_job(job_state="RUNNING", submit_time=1795257600, start_time=1795257660, end_time=0)
-    job = job_of(plain)
+    job = parse_job(plain)
     assert job.states == {"RUNNING"}
     assert (job.submitted_at, job.started_at, job.ended_at) == (
         datetime.fromtimestamp(1795257600, UTC),
@@ -232,7 +232,7 @@ def test_version_39_has_new_names_and_plain_states_and_times() -> None:
 
 
 def test_a_partition_is_understood_in_both_families() -> None:
-    old = partition_of(recorded("partition-v0.0.38.json")["partitions"][0])
+    old = parse_partition(recorded("partition-v0.0.38.json")["partitions"][0])
     assert old == Partition(name="short", num_nodes=2, max_minutes=5)
     new = {
         "name": "trn1",
@@ -240,20 +240,20 @@ def test_a_partition_is_understood_in_both_families() -> None:
         "maximums": {"nodes": some(8), "time": ENDLESS},
         "partition": {"state": ["DRAIN"]},
     }
-    assert partition_of(new) == Partition(name="trn1", num_nodes=16, max_nodes_per_job=8, is_up=False)
+    assert parse_partition(new) == Partition(name="trn1", num_nodes=16, max_nodes_per_job=8, is_up=False)
     down = {**recorded("partition-v0.0.38.json")["partitions"][0], "state": "DOWN"}
-    assert not partition_of(down).is_up
+    assert not parse_partition(down).is_up
     flagged = {**recorded("partition-v0.0.38.json")["partitions"][0], "flags": ["DEFAULT"]}
-    assert partition_of(flagged).is_default
-    assert partition_of({**new, "flags": ["default"]}).is_default
-    assert not partition_of({**new, "flags": ["HIDDEN"]}).is_default
+    assert parse_partition(flagged).is_default
+    assert parse_partition({**new, "flags": ["default"]}).is_default
+    assert not parse_partition({**new, "flags": ["HIDDEN"]}).is_default
     limited = {**recorded("partition-v0.0.38.json")["partitions"][0], "maximum_nodes_per_job": 3}
-    assert partition_of(limited).max_nodes_per_job == 3
+    assert parse_partition(limited).max_nodes_per_job == 3
 
 
 def test_a_partition_that_does_not_tell_its_state_and_limits_is_up_and_has_none() -> None:
-    assert partition_of({"name": "a", "nodes": {"total": 2}}) == Partition(name="a", num_nodes=2)
-    assert not partition_of({"name": "a", "total_nodes": 2}).is_up, "v0.0.38 always tells it"
+    assert parse_partition({"name": "a", "nodes": {"total": 2}}) == Partition(name="a", num_nodes=2)
+    assert not parse_partition({"name": "a", "total_nodes": 2}).is_up, "v0.0.38 always tells it"
 
 
 @pytest.mark.parametrize(
@@ -275,13 +275,15 @@ def test_a_partition_that_does_not_tell_its_state_and_limits_is_up_and_has_none(
     ],
 )
 def test_a_number_may_be_wrapped_missing_or_without_bound(value: Any, number: int | None) -> None:
-    found = partition_of({"name": "a", "nodes": {"total": 2}, "maximums": {"nodes": value, "time": value}})
+    found = parse_partition({"name": "a", "nodes": {"total": 2}, "maximums": {"nodes": value, "time": value}})
     assert (found.max_nodes_per_job, found.max_minutes) == (number, number)
 
 
 @pytest.mark.parametrize("text", ["None", "(null)", "", None])
 def test_slurms_words_for_nothing_are_nothing(text: str | None) -> None:
-    found = job_of({"job_id": 1, "state_reason": text, "state_description": text, "nodes": text, "failed_node": text})
+    found = parse_job(
+        {"job_id": 1, "state_reason": text, "state_description": text, "nodes": text, "failed_node": text}
+    )
     assert found == SlurmJob(job_id=1, name="", user="", states=frozenset(), comment=None)
 
 
@@ -297,12 +299,12 @@ def test_an_answer_in_no_known_form_is_worth_a_retry_and_says_what_was_wrong(err
 
 @given(st.builds(JobComment, run_id=st.text(), stage=st.text(), attempt=st.integers(), spec_hash=st.text()))
 def test_a_comment_is_read_as_it_was_written(comment: JobComment) -> None:
-    assert comment_of(comment_form(comment)) == comment
+    assert parse_comment(comment_form(comment)) == comment
 
 
 @given(st.text() | st.none() | st.recursive(st.integers() | st.text(), st.lists).map(json.dumps))
 def test_a_comment_of_another_program_is_ignored(text: str | None) -> None:
-    assert comment_of(text) is None
+    assert parse_comment(text) is None
 
 
 @pytest.mark.parametrize("name", ["error_number", "error_code", "errno"])

@@ -365,7 +365,7 @@ def will_list(fsx: Stubber, *tasks: dict[str, Any], token: str | None = None, th
 
 
 def is_imported() -> bool:
-    return data_repository.import_of(FILE_SYSTEM, URL, since=STARTED_AT).done
+    return data_repository.start_or_poll_import(FILE_SYSTEM, URL, since=STARTED_AT).done
 
 
 def test_an_import_is_requested_once_and_polled_until_it_ends(fsx: Stubber) -> None:
@@ -395,7 +395,7 @@ def test_the_same_request_carries_the_same_token_so_that_a_retry_makes_no_second
     for since in (STARTED_AT, STARTED_AT, STARTED_AT + timedelta(seconds=1)):
         will_list(fsx)
         fsx.add_response("create_data_repository_task", {"DataRepositoryTask": import_task("PENDING")})
-        data_repository.import_of(FILE_SYSTEM, URL, since=since)
+        data_repository.start_or_poll_import(FILE_SYSTEM, URL, since=since)
     assert tokens[0] == tokens[1] != tokens[2]
 
 

@@ -13,7 +13,7 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.sqs.models import sqs_backends
 
 from lambdas.handlers.start_run import lambda_handler
-from lambdas.logic.overlaps import Turn, is_going, turn_of
+from lambdas.logic.overlaps import Turn, decide_turn, is_going
 from lambdas.logic.run_requests import Scheduled, parse_request
 from tests.fakes.runs import SPEC, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
@@ -200,7 +200,7 @@ def test_a_request_that_was_lost_while_it_waited_blocks_no_other() -> None:
     request = parse_request(scheduled(SPEC, at=DAYS[2], overlap="queue"))
     assert isinstance(request, Scheduled)
     row = ScheduleRow(schedule="nightly", execution_arn="arn:x", waiting=DAYS[1], seen_at=NOW)
-    turns = [turn_of(request, row, is_going=False, now=NOW + timedelta(minutes=late)) for late in (2, 40)]
+    turns = [decide_turn(request, row, is_going=False, now=NOW + timedelta(minutes=late)) for late in (2, 40)]
     assert turns == [Turn.SKIP, Turn.START]
 
 

@@ -26,7 +26,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, STARTED_AT, run_of
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, NAMESPACE, Aws
 from trainflow.errors import TrainflowError
-from trainflow.models.compile_cache import CacheUse, Hold, lease_of
+from trainflow.models.compile_cache import CacheUse, Hold, new_lease
 from trainflow.models.functions import TASKS
 from trainflow.models.leftovers import Execution
 from trainflow.models.run import MetricsCursor, Run, Spending, Stage
@@ -152,7 +152,7 @@ def run(aws: Aws, cluster: FakeKubernetesApi, stopped: Execution) -> Run:
     """A run that trains: it has a row, a claim, a lease, two nodes, a job with its service, and its pods."""
     aws.add_nodegroup(TYPE, desired=2)
     aws.table.begin(row_of(RUN))
-    CompileCaches(CACHE_TABLE).lease(lease_of(RUN, CACHE.key, now=NOW), instead_of=None)
+    CompileCaches(CACHE_TABLE).lease(new_lease(RUN, CACHE.key, now=NOW), instead_of=None)
     backend = KubernetesCluster(cluster, namespace=NAMESPACE)
     backend.claim_nodes(RUN.run_id, TYPE, 2)
     backend.submit(render(TRAINING))

@@ -19,7 +19,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CLUSTER, CONTEXT, NAMESPACE, Aws
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.compile_cache import lease_of
+from trainflow.models.compile_cache import new_lease
 from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
 from trainflow.models.leftovers import HeldObject, LeftoverState, SweepReport
 from trainflow.models.run import Run, Stage
@@ -216,7 +216,7 @@ def hold_everything(aws: Aws, cluster: FakeKubernetesApi, run: Run) -> None:
     grants = gateway.grants(TYPE)
     assert gateway.store_grants(TYPE, Grants(by_run={**grants.by_run, run.run_id: 2}, version=grants.version))
     assert CompileCaches(CACHE_TABLE).lease(
-        lease_of(run, f"key-of-{run.run_id}", now=datetime.now(UTC)), instead_of=None
+        new_lease(run, f"key-of-{run.run_id}", now=datetime.now(UTC)), instead_of=None
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify
-from lambdas.logic.sight import blind_after, timestamp, unread_after
+from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
 from tests.asl.interpreter import MAX_EVENTS, Answer, Interpreter
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
@@ -81,8 +81,8 @@ class Job:
         return {
             "phase": "running",
             "wait_seconds": limits.poll_seconds,
-            "blind_after": timestamp(blind_after(limits, now=self.now)),
-            "unread_after": timestamp(unread_after(limits, STATUS, progress, now=self.now)),
+            "blind_after": timestamp(report_unreachable_at(limits, now=self.now)),
+            "unread_after": timestamp(report_unreadable_at(limits, STATUS, progress, now=self.now)),
             "warning": None,
         }
 
@@ -95,7 +95,7 @@ def watched(job: Job, *, windows: int = 1) -> int:
         "rank0": None,
         "phase": "running",
         "progress": MetricsCursor().model_dump(mode="json"),
-        "blind_after": timestamp(blind_after(RUN.spec.limits, now=STARTED_AT)),
+        "blind_after": timestamp(report_unreachable_at(RUN.spec.limits, now=STARTED_AT)),
         "ends_by": timestamp(STARTED_AT + timedelta(days=3)),
         "limit": None,
         "told_blind": False,
@@ -168,5 +168,5 @@ def test_a_message_that_cannot_be_sent_is_tried_again_and_fills_no_history(aws: 
 def test_a_job_has_all_the_minutes_from_its_start(read_at: datetime | None) -> None:
     """What was read of the attempt before is long ago."""
     now = STARTED_AT + timedelta(minutes=5)
-    found = unread_after(RUN.spec.limits, STATUS, MetricsCursor(read_at=read_at), now=now)
+    found = report_unreadable_at(RUN.spec.limits, STATUS, MetricsCursor(read_at=read_at), now=now)
     assert found == STARTED_AT + timedelta(minutes=60)

@@ -18,7 +18,7 @@ from tests.fakes.replayed_place import ReplayedPlace
 from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.models.run_record import RunStatus
-from trainflow.page.app import OpenPages, PageApp, compared, window_of
+from trainflow.page.app import OpenPages, PageApp, compared, parse_window
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 
@@ -278,7 +278,7 @@ def test_a_page_that_was_closed_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_an_address_asks_for_is_bounded() -> None:
-    window = window_of({"from": "5", "to": "inf", "points": "zero", "smoothing": "7"})
+    window = parse_window({"from": "5", "to": "inf", "points": "zero", "smoothing": "7"})
 
     assert (window.first, window.last, window.points, window.smoothing) == (5, float("inf"), 600, 7)
     assert compared(["a", "a", *"bcdefghij"]) == list("abcdefgh")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from trainflow.observed.step import Step
-from trainflow.page.curves import RunCurves, Window, title_of, titles_of_all
+from trainflow.page.curves import RunCurves, Window, metric_title, titles_of_all
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -81,7 +81,7 @@ def test_the_newest_value_is_as_it_was_logged_whatever_the_smoothing() -> None:
 
 
 def test_figures_have_the_titles_of_the_report() -> None:
-    assert title_of("step_ms_p50") == ("Step time, median", "ms")
+    assert metric_title("step_ms_p50") == ("Step time, median", "ms")
 
 
 def test_runs_whose_programs_count_differently_have_both_units_in_one_title() -> None:

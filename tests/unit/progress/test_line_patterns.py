@@ -93,9 +93,9 @@ def test_a_spec_with_a_hostile_pattern_is_judged_in_bounded_work(pattern: str) -
 import json, sys
 sys.path.insert(0, ".")
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import spec_of
+from trainflow.models.run_spec import spec_from_document
 try:
-    spec_of(json.loads(sys.argv[1]))
+    spec_from_document(json.loads(sys.argv[1]))
 except InvalidRunSpec as error:
     assert str(error).startswith("progress.pattern: "), error
 print("judged")

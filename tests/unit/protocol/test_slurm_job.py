@@ -90,7 +90,7 @@ def test_a_record_with_a_wrong_field_is_none(wrong: dict[str, Any]) -> None:
 def test_the_names_of_segments_sort_by_time_and_hold_it(job: str, stamp: int, later: int, end: int) -> None:
     name = slurm_job.segment_name(job, stamp=stamp, end=end)
     assert name.startswith(slurm_job.log_folder(job))
-    assert slurm_job.stamp_of(f"runs/a/{name}") == stamp
+    assert slurm_job.segment_stamp(f"runs/a/{name}") == stamp
     assert (name >= slurm_job.segments_from(job, later)) == (stamp >= later)
 
 
@@ -99,7 +99,7 @@ def test_the_names_of_segments_sort_by_time_and_hold_it(job: str, stamp: int, la
 )
 def test_another_object_of_the_run_is_no_segment(name: str) -> None:
     """Every program of the run may write objects there."""
-    assert slurm_job.stamp_of(f"runs/a/logs/b/{name}") is None
+    assert slurm_job.segment_stamp(f"runs/a/logs/b/{name}") is None
 
 
 def test_a_message_that_no_text_can_hold_is_recorded_without_what_is_wrong_with_it() -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.data.data_order import LANES, Block, DataOrder, blocks_of, micro_batch_positions
+from trainer.data.data_order import LANES, Block, DataOrder, cut_blocks, micro_batch_positions
 
 shard_sizes = st.lists(st.integers(1, 60), min_size=1, max_size=6)
 
 
 def order_of(sizes: list[int], *, seed: int, block_rows: int = 16, num_lanes: int = 8) -> DataOrder:
-    return DataOrder(blocks_of(sizes, block_rows=block_rows), seed=seed, lanes=num_lanes)
+    return DataOrder(cut_blocks(sizes, block_rows=block_rows), seed=seed, lanes=num_lanes)
 
 
 def rows_at(order: DataOrder, positions: range | list[int]) -> list[tuple[int, int]]:
@@ -183,20 +183,20 @@ def test_every_lane_has_as_many_rows_and_few_have_none(sizes: list[int], block_r
 
 @pytest.mark.parametrize("sizes", [[30_000] * 40, [100_000] * 12, [1_200_000], [4_000] * 300])
 def test_a_global_batch_mixes_64_neighbourhoods(sizes: list[int]) -> None:
-    order = DataOrder(blocks_of(sizes), seed=9)
+    order = DataOrder(cut_blocks(sizes), seed=9)
     batches = [order.blocks_between(first, 16_384) for first in range(0, sum(sizes) - 16_384, 5 * 16_384)]
     assert min(len(blocks) for blocks in batches) >= LANES >= 64
 
 
 @pytest.mark.parametrize("size", [2, 16, 63, 64])
 def test_a_small_batch_has_no_two_samples_of_one_lane(size: int) -> None:
-    order = DataOrder(blocks_of([100_000] * 12), seed=9)
+    order = DataOrder(cut_blocks([100_000] * 12), seed=9)
     for first in range(0, 10_000, size):
         assert len(order.blocks_between(first, size)) == size
 
 
 def test_blocks_begin_where_chunks_do() -> None:
-    assert blocks_of([10, 9, 3], chunk_rows=[2, 4, 5], block_rows=7) == [
+    assert cut_blocks([10, 9, 3], chunk_rows=[2, 4, 5], block_rows=7) == [
         Block(0, 0, 6),
         Block(0, 6, 10),
         Block(1, 0, 4),

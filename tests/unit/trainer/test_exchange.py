@@ -90,7 +90,7 @@ def test_a_new_training_takes_weights_from_either_kind_of_folder(tmp_path: Path,
     exchanged("export", tmp_path / "run", tmp_path / "hf", outside_a_pod)
     for folder in (tmp_path / "run", tmp_path / "hf"):
         found = hugging_face.find(folder, option="initial_weights", say=print)
-        weights = hugging_face.weights_of(found, shape=TINY.shape)
+        weights = hugging_face.read_weights(found, shape=TINY.shape)
         assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
 
 
@@ -111,7 +111,7 @@ def test_weights_of_another_shape_are_refused_by_name(tmp_path: Path) -> None:
     trained(tmp_path)
     found = hugging_face.find(tmp_path, option="initial_weights", say=print)
     with pytest.raises(CheckpointInvalid, match="--hidden_size 16 and this run asks for 128"):
-        hugging_face.weights_of(found, shape=ModelConfig(model="tiny").shape)
+        hugging_face.read_weights(found, shape=ModelConfig(model="tiny").shape)
 
 
 def test_an_empty_folder_holds_no_weights(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_model_without_its_heads_is_refused(tmp_path: Path) -> None:
     BertModel(BertConfig(**sizes)).save_pretrained(tmp_path)
     found = hugging_face.find(tmp_path, option="folder", say=print)
     with pytest.raises(CheckpointInvalid, match="lacks 'cls"):
-        hugging_face.weights_of(found, shape=TINY.shape)
+        hugging_face.read_weights(found, shape=TINY.shape)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_damaged_weights_are_named(tmp_path: Path, outside_a_pod: Environment) -
     exchanged("export", tmp_path / "run", tmp_path / "hf", outside_a_pod)
     (tmp_path / "hf" / "model.safetensors").write_bytes(b"no")
     with pytest.raises(CheckpointInvalid, match=r"hf cannot be read"):
-        hugging_face.weights_of(hugging_face.find(tmp_path / "hf", option="folder", say=print), shape=TINY.shape)
+        hugging_face.read_weights(hugging_face.find(tmp_path / "hf", option="folder", say=print), shape=TINY.shape)
 
 
 def test_the_direction_has_to_be_given(outside_a_pod: Environment) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from trainer.checkpoints.host_copy import HostCopy
-from trainer.device import nothing_to_wait_for
+from trainer.device import do_nothing
 from trainer.device.cpu import CpuDevice
 from trainer.device.packing import Bucket, copy_packed, in_buckets
 
@@ -33,7 +33,7 @@ class CountingDevice(CpuDevice):
             host.copy_(packed)
 
         copy_packed(buckets, copy)
-        return nothing_to_wait_for
+        return do_nothing
 
 
 def bert_base(scale: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainer.progress_files.event_files import EventFile, Scalar, scalars_of
+from trainer.progress_files.event_files import EventFile, Scalar, parse_scalars
 from trainer.progress_files.steps import QUIET_SECONDS, TensorBoardSteps, TrainerStateSteps
 
 
@@ -79,7 +79,7 @@ def test_a_growing_file_is_read_once_wherever_its_writer_is(written: Path, tmp_p
 @settings(deadline=None)
 @given(st.binary())
 def test_any_bytes_are_scalars_or_none(record: bytes) -> None:
-    assert all(isinstance(scalar, Scalar) for scalar in scalars_of(record))
+    assert all(isinstance(scalar, Scalar) for scalar in parse_scalars(record))
 
 
 def test_a_damaged_file_is_read_up_to_the_damage(written: Path, tmp_path: Path) -> None:

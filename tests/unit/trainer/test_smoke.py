@@ -72,7 +72,7 @@ def test_imports_inside_functions_count_and_those_for_types_do_not(tmp_path: Pat
     source.write_text(
         "import a.b\nif TYPE_CHECKING:\n    import types_only\ndef f():\n    from c import d\n    import e as f\n"
     )
-    assert list(smoke.imports_of(source)) == [("a.b", ()), ("c", ("d",)), ("e", ())]
+    assert list(smoke.imported_modules(source)) == [("a.b", ()), ("c", ("d",)), ("e", ())]
 
 
 def run_smoke(*arguments: str, without: str = "no_such_package") -> subprocess.CompletedProcess[str]:

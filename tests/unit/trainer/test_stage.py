@@ -506,7 +506,7 @@ def test_what_is_not_verifiable_is_staged_with_a_warning(
     s3: Any, destination: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upload(s3, dataset_archive(num_shards=1, num_samples=5))
-    monkeypatch.setattr(stage.stored_checksum, "of_object", lambda *_, **__: None)
+    monkeypatch.setattr(stage.stored_checksum, "find", lambda *_, **__: None)
     assert run_stage(destination)["verified"] is None
     assert f"Warning: {URL} is not verifiable: S3 keeps no checksum of it" in capsys.readouterr().out
 

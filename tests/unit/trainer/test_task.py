@@ -16,7 +16,7 @@ from torch import nn
 from trainer import device
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.fingerprint import Fingerprint
-from trainer.data.data_order import DataOrder, Positions, blocks_of
+from trainer.data.data_order import DataOrder, Positions, cut_blocks
 from trainer.device import Device
 from trainer.device.distributed import Gang
 from trainer.loop import training
@@ -48,7 +48,7 @@ class Line(nn.Module):
 
 class PointReader:
     def __init__(self, seed: int) -> None:
-        self.order = DataOrder(blocks_of([NUM_POINTS]), seed=seed, lanes=1)
+        self.order = DataOrder(cut_blocks([NUM_POINTS]), seed=seed, lanes=1)
         self.seconds_waited = 0.0
 
     def micro_batch(self, positions: Positions) -> Points:

@@ -44,13 +44,13 @@ def check_account(path: Path, *, as_json: bool, console: Console, repository: Pa
         path: The configuration.
         as_json: Print one JSON document instead.
         console: Where to print.
-        repository: What the paths of schedules' specs are relative to; the working directory if not given.
+        repository: Folder that the paths of schedules' specs are relative to; the working directory if not given.
 
     Returns:
         The command's exit status: 0 if nothing fails, 1 otherwise.
 
     Raises:
-        BadInput: If there is nothing to check.
+        BadInput: If the configuration or the credentials cannot be used.
     """
     try:
         configuration = load_configuration(path)
@@ -72,7 +72,7 @@ def check_account(path: Path, *, as_json: bool, console: Console, repository: Pa
 
 
 def document(path: Path, configuration: Configuration, found: Sequence[Finding]) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The document of `--json`."""
     counts = Counter(finding.level for finding in found)
     return {
         "version": JSON_VERSION,
@@ -103,7 +103,7 @@ def _print(console: Console, found: Sequence[Finding]) -> None:
 
 
 def _print_line(console: Console, finding: Finding) -> None:
-    """What was found; below it why it matters and what to do."""
+    """Print the finding; below it its consequence and the fix."""
     style = _STYLES[finding.level]
     head = f"[{style}]{finding.level.value:<9}[/] {escape(finding.check)}: {escape(finding.what)}"
     console.print(head, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Asks AWS. Every question is answered by a value, or by `Unknown` with a clause that says why there is none."""
+"""Asks AWS. The answer to every question is a value, or `Unknown` with the reason."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainflow.cli.account.facts import (
     Unknown,
 )
 from trainflow.cli.account.needs import PRIVATE_ECR
-from trainflow.cli.documents import path_of
+from trainflow.cli.documents import page_path
 from trainflow.client.refusals import DENIED, EXPIRED, UNKNOWN_KEY
 
 IMPATIENT = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3})
@@ -192,7 +192,7 @@ class Account:
         return answer("eks:DescribeAddonVersions", ask)
 
     def cluster(self, name: str) -> EksCluster | Unknown | None:
-        """A cluster; None when there is none of the name."""
+        """A cluster; None if it does not exist."""
 
         def ask() -> EksCluster | None:
             try:
@@ -229,7 +229,7 @@ class Account:
         return answer("eks:DescribeNodegroup", ask)
 
     def newest_release(self, version: str) -> str | Unknown | None:
-        """The newest release of EKS's Neuron image for a Kubernetes version; None when there is none."""
+        """The newest release of EKS's Neuron image for a Kubernetes version; None if it does not exist."""
         return self._parameter(NEURON_RELEASE.format(version=version))
 
     def node_images(self, release: str) -> tuple[NodeImage, ...] | Unknown:
@@ -275,13 +275,13 @@ class Account:
     def simulate(
         self, caller: str, actions: Iterable[str], resources: Iterable[str] = ()
     ) -> Simulation | Unknown | None:
-        """What IAM says that a principal may not do; None for a principal that it does not know.
+        """Denied actions of a principal in IAM's simulation; None for an unknown principal.
 
         Args:
-            caller: ARN of a user, a role, or an assumed role's session. The root user and federated users have no
-                policies of their own: Unknown.
+            caller: ARN of a user, a role, or an assumed role's session. The root user and federated users lack policies
+                of their own: Unknown.
             actions: As policies name them.
-            resources: ARNs; every resource if there are none.
+            resources: ARNs; every resource if not given.
         """
         session = ASSUMED_ROLE.match(caller)
         if session is None and ":role/" not in caller and ":user/" not in caller:
@@ -308,7 +308,7 @@ class Account:
         return answer("iam:SimulatePrincipalPolicy and iam:GetRole", ask)
 
     def _requested_region(self) -> dict[str, Any]:
-        """What policies that allow some Regions only are evaluated with."""
+        """Context for policies that allow only some Regions."""
         return {
             "ContextKeyName": "aws:RequestedRegion",
             "ContextKeyValues": [self._region],
@@ -359,7 +359,7 @@ class Account:
         return answer("tag:GetResources", ask)
 
     def reservation(self, reservation: str) -> Reservation | Unknown | None:
-        """A capacity reservation or Capacity Block; None when the account has none of the id."""
+        """A capacity reservation or Capacity Block; None if it is not in the account."""
 
         def ask() -> Reservation | None:
             try:
@@ -449,14 +449,14 @@ class Account:
 
 
 def answer(permission: str, ask: Callable[[], Answer]) -> Answer | Unknown:
-    """What a question gave, or why it gave nothing."""
+    """The answer to a question, or the reason why it failed."""
     try:
         return ask()
     except exceptions.ClientError as error:
         code = error.response["Error"]["Code"]
         if code in DENIED:
             return Unknown(
-                f"the caller lacks the permission {permission}", f"Allow {permission}: {path_of('check-account.md')}."
+                f"the caller lacks the permission {permission}", f"Allow {permission}: {page_path('check-account.md')}."
             )
         return Unknown(f"{permission} answered {code}")
     except exceptions.BotoCoreError as error:
@@ -477,8 +477,8 @@ def _default_version(add_on: Mapping[str, Any], kubernetes_version: str) -> str:
 def _denied(results: Iterable[Mapping[str, Any]]) -> set[str]:
     """Actions that are denied, each for any of the resources that it was simulated for.
 
-    A denial that hangs on a condition which only the real request can answer is none: a deployment would not be stopped
-    for something that may well be allowed.
+    A denial by a condition that only the real request can answer does not count: it may well be allowed, and should not
+    stop a deployment.
     """
     denied = set()
     for result in results:
@@ -504,7 +504,7 @@ def _refused(code: str) -> NoCredentials:
 
 
 def _no_credentials(error: exceptions.BotoCoreError) -> NoCredentials:
-    """Why there are none, in a sentence."""
+    """Reason for missing credentials, in a sentence."""
     log_in = "Log in: aws sso login."
     known: tuple[tuple[tuple[type[exceptions.BotoCoreError], ...], str, str], ...] = (
         (

@@ -1,4 +1,4 @@
-"""What an account and the registries answered. Values only: `checks/` judges them, `aws.py` and `registries.py` ask."""
+"""Answers of an account and the registries. Values only: `checks/` judges them, `aws.py` and `registries.py` ask."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Unknown:
     reason: str
     """One clause: which permission is missing, or what did not answer."""
     fix: str = ""
-    """What to do so that it is answered."""
+    """Advice on how to get the answer."""
 
 
 @dataclass(frozen=True)
 class NoCredentials:
-    """The caller has no valid credentials, so that nothing else can be asked."""
+    """The caller lacks valid credentials, so that other questions cannot be asked."""
 
     reason: str
     fix: str
@@ -93,7 +93,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Simulation:
-    """What IAM says that a principal may do."""
+    """Result of IAM's simulation for a principal."""
 
     principal: str
     denied: tuple[str, ...]
@@ -118,7 +118,7 @@ class Facts:
     add_ons: Mapping[str, str] | Unknown | None = None
     """Add-ons that EKS offers for the cluster's version: the version that it installs, by the add-on's name."""
     cluster: EksCluster | Unknown | None = None
-    """The cluster of the configuration's name; None when there is none."""
+    """The cluster of the configuration's name; None if it does not exist."""
     nodegroups: Mapping[str, NodegroupImage] | Unknown = field(default_factory=dict)
     """Trainium node groups that are there, by name."""
     newest_release: str | Unknown | None = None
@@ -129,9 +129,9 @@ class Facts:
     roles: Mapping[str, bool | Unknown] = field(default_factory=dict)
     """Whether IAM has each role or user that was asked about, by ARN or name."""
     may_deploy: Simulation | Unknown | None = None
-    """What the caller may do."""
+    """Simulated permissions of the caller."""
     may_create: Simulation | Unknown | None = None
-    """What the role may do with which CloudFormation makes the resources."""
+    """Simulated permissions of CloudFormation's role, which makes the resources."""
     stacks: Mapping[str, str] | Unknown = field(default_factory=dict)
     """Status of each stack of the deployment that is there."""
     log_groups: frozenset[str] | Unknown = frozenset()

@@ -1,4 +1,4 @@
-"""What was found about an account: one line a check, with its level, and what to do about it."""
+"""Findings about an account: one line a check, with its level and the fix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainflow.cli.account.facts import Unknown
 
 
 class Level(StrEnum):
-    """How much a finding matters, the worst first."""
+    """Importance of a finding, the worst first."""
 
     FAILS = "fails"
     """The deployment, or what it is made for, would fail."""
@@ -30,7 +30,7 @@ class Finding:
     level: Level
     what: str
     why: str = ""
-    """Why it matters; empty for what is fine."""
+    """Consequence of the finding; empty if everything is fine."""
     fix: str = ""
     """The command or the change that puts it right; empty for what is fine."""
 

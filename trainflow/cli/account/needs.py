@@ -1,6 +1,6 @@
-"""What a configuration needs of an account: the one place of the command that knows the stacks.
+"""Needs of a configuration: the only module of the command that knows the stacks.
 
-Names and numbers that stand in the stacks' modules alone are repeated here, because those modules import CDK; the
+Names and numbers that only the stacks' modules contain are repeated here, because those modules import CDK; the
 infrastructure tests compare them with the templates.
 """
 
@@ -46,7 +46,7 @@ DEFECTIVE_ADD_ONS = {"vpc-cni": ("1.21.0", "1.21.1")}
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 
 FUNCTIONS_AT_ONCE = 20
-"""Each of our 17 functions once, and those with which CDK applies manifests."""
+"""Each of our 17 functions once, and CDK's functions that apply manifests."""
 
 PRIVATE_ECR = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com/(?P<repository>[^:@]+)"

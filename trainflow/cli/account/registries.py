@@ -146,7 +146,7 @@ def parse_reference(text: str) -> Reference:
     """An image's name in its parts; one without a registry is Docker Hub's, as Docker has it.
 
     Raises:
-        Unreadable: If it is no name of an image.
+        Unreadable: If it is not the name of an image.
     """
     name, _, digest = text.partition("@")
     first, slash, rest = name.partition("/")
@@ -162,10 +162,10 @@ def parse_reference(text: str) -> Reference:
 
 
 def token_url(challenge: str, reference: Reference) -> str:
-    """Where a registry gives out tokens, from its header `WWW-Authenticate`.
+    """URL of a registry's token server, from its header `WWW-Authenticate`.
 
     Raises:
-        Unreadable: If it does not say so.
+        Unreadable: If the header does not contain it.
     """
     kind, _, rest = challenge.partition(" ")
     parameters: dict[str, str] = dict(_PARAMETER.findall(rest))
@@ -182,7 +182,7 @@ def parse_token(body: bytes) -> str:
     """The token in a token server's answer.
 
     Raises:
-        Unreadable: If there is none.
+        Unreadable: If it is missing.
     """
     try:
         document = json.loads(body)
@@ -198,7 +198,7 @@ def chart_versions(index: bytes, chart: str) -> frozenset[str]:
     """The versions of a chart in the index of a Helm repository.
 
     Raises:
-        Unreadable: If it is no index.
+        Unreadable: If it is not an index.
     """
     try:
         # Scalars stay text: "1.10" is no number here, and a date that does not exist is no error.

@@ -1,4 +1,4 @@
-"""What a person does with a deployment besides starting runs: change it, build its images, bring it to rest."""
+"""Operations on a deployment besides starting runs: change it, build its images, bring it to rest."""
 
 from __future__ import annotations
 

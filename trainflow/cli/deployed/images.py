@@ -20,7 +20,7 @@ TAG_PREFIX = "Tag"
 REPOSITORY_OUTPUT = "ImageRepository"
 
 DIGEST_VARIABLE = "IMAGE"
-"""What the builds export: the image's name with its digest."""
+"""Variable that the builds export: the image's name with its digest."""
 
 POLL_SECONDS = 15.0
 
@@ -53,13 +53,13 @@ def build_images(
 
     Args:
         deployment: The deployment whose images are built.
-        say: Told what is going on, a sentence at a time.
-        only: Build this kind alone; None for all.
+        say: Prints the progress, one sentence per call.
+        only: Build only this kind; None for all.
         poll_seconds: Time between two polls of the builds.
 
     Raises:
-        DeploymentError: If there is nothing to build, AWS refuses, or a build failed; the others are built all the
-            same, and the message says where the logs are.
+        DeploymentError: If images to build are missing, AWS refuses, or a build failed. The other images are still
+            built, and the message names the logs.
     """
     recipes = _recipes(deployment, only)
     try:

@@ -18,7 +18,7 @@ CAUSE = "The deployment is being taken away."
 STATE_MACHINE_OUTPUT = "TrainingStateMachine"
 
 CLEAN_UP_SECONDS = 180.0
-"""How long CleanUp has to delete a stopped run's jobs and to release its nodes: it works for 60 s at most, and is tried
+"""Seconds for CleanUp to delete a stopped run's jobs and to release its nodes: it works for 60 s at most, and is tried
 again when it fails."""
 
 GIVE_UP_SECONDS = 900.0
@@ -28,7 +28,7 @@ POLL_SECONDS = 10.0
 
 
 def running_executions(deployment: Deployment) -> list[str]:
-    """ARNs of the runs that are going on; none where there is no workflow, or only half of one."""
+    """ARNs of the active runs; empty without a workflow, or with an incomplete one."""
     try:
         machine = deployment.outputs("orchestration").get(STATE_MACHINE_OUTPUT)
     except NotDeployed:
@@ -59,7 +59,7 @@ def refuse_during_runs(executions: Iterable[str]) -> None:
 
 
 def run_names(executions: Iterable[str]) -> list[str]:
-    """What the runs behind these ARNs are called."""
+    """Names of the runs with these ARNs."""
     return [arn.rsplit(":", 1)[-1] for arn in executions]
 
 
@@ -112,7 +112,7 @@ class _Group:
 
 
 def _groups(deployment: Deployment) -> list[_Group]:
-    """Training node groups with nodes, or in the middle of a change. A cluster that is gone has none."""
+    """Training node groups with nodes, or in the middle of a change; empty if the cluster is gone."""
     eks: Any = deployment.client("eks")
     ours = {nodegroup_name(instance_type) for instance_type in INSTANCE_TYPES}
     groups = []

@@ -126,5 +126,5 @@ def _left(runs: DeployedRuns, run_id: str) -> int:
 
 
 def _asked() -> str:
-    """What to do after Ctrl-C. Without a terminal or an answer the run goes on: it may cost days to begin again."""
+    """Choice after Ctrl-C. Without a terminal or an answer the run continues: it may cost days to begin again."""
     return ask(otherwise=LEAVE) if sys.stdin.isatty() and sys.stdout.isatty() else LEAVE

@@ -28,7 +28,7 @@ def delete_old_versions(deployment: Deployment, *, say: Callable[[str], None]) -
         Their ARNs.
 
     Raises:
-        NotDeployed: If there is no workflow.
+        NotDeployed: If the workflow does not exist.
         DeploymentError: If an update of a stack has not come to its end.
     """
     for stack in ("orchestration", "triggers"):

@@ -90,7 +90,7 @@ def read_only(path: str) -> dict[str, Any]:
 
 
 def credentials() -> dict[str, Any]:
-    """Where AWS credentials come from, without what they are."""
+    """Source of the AWS credentials, without their values."""
     for variable in TOKEN_FILES:
         path = os.environ.get(variable)
         if path:
@@ -100,7 +100,7 @@ def credentials() -> dict[str, Any]:
 
 
 def devices() -> dict[str, int]:
-    """How many device files of each sort this container has."""
+    """Number of device files of each kind in this container."""
     return {
         "neuron": len(list(Path("/dev").glob("neuron[0-9]*"))),
         "nvidia": len(list(Path("/dev").glob("nvidia[0-9]*"))),

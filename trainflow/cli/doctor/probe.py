@@ -14,7 +14,7 @@ DEADLINE_SECONDS = 300
 """The pod ends by itself if the doctor is interrupted; pulling its image may take minutes."""
 
 SMALL = {"cpu": "100m", "memory": "128Mi"}
-"""What a full node has left: no devices, which the run's own pods hold."""
+"""Resources that even a full node can give: no devices, since the run's own pods hold them."""
 
 CONTAINER = "doctor"
 """Name of the probe pod's container, beside those that the cluster injects."""
@@ -41,7 +41,7 @@ def questions(pod: Object) -> list[str]:
 def probe_pod(pod: Object, run: str, suffix: str) -> dict[str, Any]:
     """The manifest of the probe pod.
 
-    It has none of the labels by which controllers and Services know the run's pods: it must not be counted as one.
+    It lacks the labels that controllers and Services select the run's pods by: it must not be counted as one.
 
     Args:
         pod: The pod of the run to stand in for.

@@ -25,7 +25,7 @@ FRAMES_PER_SECOND = 4
 
 
 class Observer(Protocol):
-    """What is followed: `trainflow.client.observe.RunObserver`, or a test's replay."""
+    """Source of snapshots: `trainflow.client.observe.RunObserver`, or a test's replay."""
 
     def snapshot(self) -> RunState:
         """What is known now."""

@@ -88,7 +88,7 @@ class PlainView:
         yield from self._printed(until=None if all_of_them else snapshot.seconds - HOLD_SECONDS)
 
     def held_lines(self) -> Iterator[str]:
-        """The lines that are still held back, when there will be no other snapshot."""
+        """The lines that are still held back. Called after the last snapshot."""
         yield from self._printed(until=None)
 
     def _printed(self, *, until: float | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How far staging is, in a line: `staging 1.2 of 48.0 GiB, 410.0 MiB/s, 1 min 57 s left`."""
+"""Progress of staging in a line: `staging 1.2 of 48.0 GiB, 410.0 MiB/s, 1 min 57 s left`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def staging_line(report: StagingReport) -> str:
-    """What has arrived of the data set's source, how fast, and how long the rest takes."""
+    """Staged part of the data set's source, its speed, and the remaining time."""
     exponent = _exponent(report.total_bytes or report.done_bytes)
     done = _amount(report.done_bytes, exponent)
     total = f" of {_amount(report.total_bytes, exponent)}" if report.total_bytes is not None else ""
@@ -24,7 +24,7 @@ def staging_line(report: StagingReport) -> str:
 
 
 def _exponent(count: float) -> int:
-    """Which unit the count is told in: the largest of which there is at least one."""
+    """Index of the largest unit that the count has at least one of."""
     return max(step for step in range(len(UNITS)) if count >= 1024**step or step == 0)
 
 

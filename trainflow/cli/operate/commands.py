@@ -99,7 +99,7 @@ def list_(
 def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT, as_json: AsJson = False) -> None:
     """Show the state, the newest step and the pods of RUN.
 
-    Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if there is no such run.
+    Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if the run does not exist.
     """
     leave_plugins()
     from trainflow.cli.operate.shown import details_text
@@ -153,7 +153,7 @@ def logs(
 
 
 def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
-    """What `logs --json` prints of a line."""
+    """Formatter of lines for `logs --json`."""
     of = {"run_id": run_id, "rank": request.rank if request.pod is None else None, "pod": request.pod}
     return lambda line: json.dumps({**of, "line": line})
 
@@ -185,7 +185,8 @@ def exec_(
 ) -> None:
     """Run a command in the container of one of RUN's pods: `trainflow exec RUN -- neuron-top`.
 
-    Prints what it prints; there is no input and no terminal. Your own credentials have to allow it in the cluster.
+    Prints its output; the command runs without input and without a terminal. Your own credentials have to allow it in
+    the cluster.
 
     Exit status: the command's own; 2 if it was not run.
     """
@@ -252,8 +253,8 @@ def compare(
 ) -> None:
     """Compare runs and the specs that they began with.
 
-    Shows how they ended, their figures, and the fields in which their specs differ; of runs that differ in the number
-    of their nodes alone, how the throughput grows with it. Two runs are columns; more are a line each.
+    Shows how they ended, their figures, and the differences of their specs. For runs that differ only in the number of
+    their nodes, it shows how the throughput grows with it. Two runs are columns; more are a line each.
     """
     from trainflow.cli.operate.compared import comparison_text, terminal_width
     from trainflow.record.comparison import differing_fields, measured, scaling

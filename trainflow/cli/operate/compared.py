@@ -49,13 +49,13 @@ def _tables(run_ids: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], w
     """A run a line, with facts as columns: in as many tables as it takes until all facts have room."""
     tables: list[list[tuple[str, Sequence[str]]]] = [[]]
     for row in rows:
-        if tables[-1] and not _fits(_table_of(run_ids, [*tables[-1], row]), width):
+        if tables[-1] and not _fits(_comparison_table(run_ids, [*tables[-1], row]), width):
             tables.append([])
         tables[-1].append(row)
-    return [_table_of(run_ids, facts) for facts in tables]
+    return [_comparison_table(run_ids, facts) for facts in tables]
 
 
-def _table_of(run_ids: Sequence[str], facts: Sequence[tuple[str, Sequence[str]]]) -> str:
+def _comparison_table(run_ids: Sequence[str], facts: Sequence[tuple[str, Sequence[str]]]) -> str:
     lines = [(run_id, *(values[index] for _, values in facts)) for index, run_id in enumerate(run_ids)]
     return table((RUN, *(name for name, _ in facts)), lines)
 

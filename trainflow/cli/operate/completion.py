@@ -1,6 +1,6 @@
-"""What the shell completes beside commands and options: run ids, spec files, names of places.
+"""Shell completion besides commands and options: run ids, spec files, names of places.
 
-Each is read from this machine alone, and only by its names: a person waits for it at every press of the Tab key.
+Each is read from this machine only, and only by its names: a person waits for it at every press of the Tab key.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ OUT = Path("out")
 """Folder of the runs' folders where the command line names none."""
 
 RUN_FILES = ("started.json", "run.json", "twin.json", "logs")
-"""What the folder of a run has one of."""
+"""Files of a run's folder; each such folder has one of them."""
 
 SPEC_ENDINGS = (".yaml", ".yml", ".json")
 
 MAX_FOLDERS = 100
-"""Most folders below the one that is typed in which specs are searched."""
+"""Maximum number of folders below the typed one that are searched for specs."""
 
 
 def run_ids(context: typer.Context, incomplete: str) -> list[str]:

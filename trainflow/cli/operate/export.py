@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trainflow.client.place_names import NamedPlace
 
 EXPERIMENT = "trainflow"
-"""Experiment of runs for which none is named."""
+"""Default experiment of runs."""
 
 
 def export(
@@ -73,7 +73,7 @@ def export(
 
 @dataclass(frozen=True, kw_only=True)
 class Trackers:
-    """Where runs are written to."""
+    """Destinations of exported runs."""
 
     mlflow: str | None = None
     experiment: str | None = None
@@ -81,10 +81,10 @@ class Trackers:
 
 
 def trackers(given: Trackers, place: NamedPlace | None) -> Trackers:
-    """The trackers that the options name; where they name none, those of the place.
+    """The trackers that the options name; without such options, those of the place.
 
     Raises:
-        typer.BadParameter: If there are none.
+        typer.BadParameter: If neither names one.
     """
     of_place = Trackers(mlflow=place.mlflow, experiment=place.experiment, wandb=place.wandb) if place else Trackers()
     chosen = given if given.mlflow or given.wandb else of_place

@@ -69,13 +69,13 @@ class PlaceChoice(TrainflowError):
     input_at_fault = True
 
 
-def told_on(console: Console) -> Callable[[str], None]:
-    """What prints the sentences of a place as they are: unbroken, without markup."""
+def print_to(console: Console) -> Callable[[str], None]:
+    """Function that prints the sentences of a place as they are: unbroken, without markup."""
     return functools.partial(console.print, markup=False, highlight=False, soft_wrap=True)
 
 
 def require_time_scale(value: float) -> None:
-    """Raises `PlaceChoice` for a factor with which no wait of the state machines is one any more."""
+    """Raise `PlaceChoice` for a factor that would reduce the waits of the state machines to nothing."""
     if not value <= LARGEST_TIME_SCALE:  # NaN is no number to compare
         raise PlaceChoice(f"--time-scale {value:g}: give a number from 1 to {LARGEST_TIME_SCALE:,.0f}, such as 30.")
 
@@ -91,7 +91,7 @@ def require_twin(*, local: bool, faults: Path | None, walls: bool | None) -> Non
         raise PlaceChoice(f"--walls, --no-walls: {what}")
 
 
-def words_for_twin(*, faults: Path | None, walls: bool | None) -> list[str]:
+def twin_arguments(*, faults: Path | None, walls: bool | None) -> list[str]:
     """These options as words of the command for the process that runs the twin."""
     words = [] if faults is None else ["--faults", str(faults)]
     return words if walls is None else [*words, "--walls" if walls else "--no-walls"]

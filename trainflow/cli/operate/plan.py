@@ -28,12 +28,12 @@ REGION = "us-west-2"
 ONLY_A_DEPLOYMENT = "it changes by the hour, and only a deployment can be asked for it (--place)."
 TWIN_HAS_NO_SPOT = "the twin has none."
 NOT_OFFERED = "the Region offers none for these types."
-"""Why no Spot price is known."""
+"""Reason why the Spot price is unknown."""
 
 NO_PLACE = "name the twin (--local) or a deployment (--place), which render it."
 
 MAX_EARLIER = 20
-"""Newest successful runs among which one of the same program is searched for."""
+"""Number of the newest successful runs that are searched for one of the same program."""
 
 
 def plan(
@@ -57,10 +57,10 @@ def plan(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what SPEC would use, create and cost, and what would keep it from starting. Creates nothing.
+    """Print what SPEC would use, create and cost, and what would keep it from starting. Creates nothing.
 
     Where a place is named, by --local, --place or a default, earlier runs are read for an estimate, and the place
-    renders the objects and checks what its preflight checks without a pod. A deployment also tells Spot prices of now.
+    renders the objects and checks what its preflight checks without a pod. A deployment also adds present Spot prices.
     """
     from trainflow.cli.operate.shown import objects_text, plan_text
     from trainflow.client.code import require_code
@@ -117,7 +117,7 @@ def plan(
 
 
 def _planned(spec: RunSpec, reader: LocalRuns | DeployedRuns, beside: Path, *, out: Path, home: Path) -> PlannedRun:
-    """What the place says; a twin is started for it."""
+    """Plan of the place; a twin is started for it."""
     from trainflow.client.code import pack
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.place import LOCAL, PlaceOptions, open_place

@@ -20,10 +20,10 @@ from trainflow.cli.operate.place import (
     PlaceName,
     RunId,
     Walls,
+    print_to,
     require_time_scale,
     require_twin,
-    told_on,
-    words_for_twin,
+    twin_arguments,
 )
 
 TIME_SCALE = 30.0
@@ -63,7 +63,7 @@ def resume(
     RUN was stopped or has failed; one that has succeeded needs --set, such as a larger number of steps. The new run has
     an id, a folder and a record of its own, whose spec names RUN. It is followed to its end as by `trainflow run`.
 
-    Exit status: as of `trainflow run`; 2 if RUN still runs or there is no checkpoint of it.
+    Exit status: as of `trainflow run`; 2 if RUN still runs or its checkpoints are missing.
     """
     if local and place is not None:
         raise PlaceChoice("Give --local for the twin or --place for a deployment, not both.")
@@ -71,9 +71,9 @@ def resume(
     require_time_scale(time_scale)
     if kubeconfig is not None and not kubeconfig.is_file():
         raise PlaceChoice(f"--kubeconfig {kubeconfig}: there is no such file.")
-    from trainflow.models.spec_changes import changes_of
+    from trainflow.models.spec_changes import parse_settings
 
-    changes = changes_of(settings or ())
+    changes = parse_settings(settings or ())
     if not local:
         raise typer.Exit(_in_deployment(place, run, changes, out=out, detach=detach, page=page))
     if announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
@@ -84,7 +84,7 @@ def resume(
         options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
         options += [("--image-root", image_root)] if image_root else []
         words = ["resume", run, "--local", *(str(word) for option in options for word in option)]
-        words += [*words_for_twin(faults=faults, walls=walls), *([] if page else ["--no-page"])]
+        words += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
         raise typer.Exit(run_detached(words, out=out) if detach else run_attended(words))
     from rich.console import Console
 
@@ -102,7 +102,7 @@ def resume(
         faults=faults,
         walls=walls,
         busy=console.status,
-        say=told_on(console),
+        say=print_to(console),
     )
     attendant = Attendant(announce_to) if announce_to is not None else None
     try:

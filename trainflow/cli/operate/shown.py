@@ -161,7 +161,7 @@ def _planned_text(plan: Plan) -> str:
 
 
 def objects_text(planned: PlannedRun) -> str:
-    """What a run would create as YAML documents, each behind a comment with its stage."""
+    """Objects that a run would create as YAML documents, each after a comment with its stage."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

@@ -21,7 +21,7 @@ WHY = {
     "unknown": "no run of this deployment is known by this id; never deleted",
     "unseen": "Step Functions did not answer whether the run goes on",
 }
-"""Why things stay, by the state of their run."""
+"""Reasons why objects stay, by the state of their run."""
 
 MAX_NAMED = 3
 """Things of a run that the text names; JSON has all."""
@@ -43,14 +43,14 @@ def sweep(
     Exit status: 0 if it was listed or deleted, 1 if a part of it could not be.
     """
     report = open_reader(local=local, place=place, out=out).sweep(delete=not dry_run)
-    typer.echo(report.model_dump_json(indent=2) if as_json else text_of(report))
+    typer.echo(report.model_dump_json(indent=2) if as_json else report_text(report))
     for sentence in report.trouble:
         typer.echo(sentence, err=True)
     if report.trouble:
         raise typer.Exit(FAILED)
 
 
-def text_of(report: SweepReport) -> str:
+def report_text(report: SweepReport) -> str:
     """The report for people."""
     from trainflow.cli.operate.shown import table
 
@@ -80,7 +80,7 @@ def _usd(usd: float | None) -> str:
 
 
 def _sum(left: list[RunLeftovers], *, deleted: bool) -> str:
-    """What the sweep was about, in one line."""
+    """Summary of the sweep in one line."""
     if not left:
         return "Nothing was deleted." if deleted else "Nothing would be deleted now."
     known = sum(run.usd_per_hour or 0.0 for run in left)

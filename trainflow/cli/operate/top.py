@@ -36,7 +36,7 @@ class Row:
     started_at: datetime
     details: RunState | None
     trouble: str | None = None
-    """Why nothing more is known of it."""
+    """Reason why the other fields are unknown."""
 
     def as_json(self) -> dict[str, Any]:
         """As `trainflow status --json`, or what is known instead."""
@@ -60,14 +60,14 @@ def top(
     """
     reader = open_reader(local=local, place=place, out=out)
     if as_json:
-        print_json({"version": VERSION, "runs": [row.as_json() for row in rows_of(reader)]})
+        print_json({"version": VERSION, "runs": [row.as_json() for row in active_runs(reader)]})
     elif sys.stdout.isatty():
         _refreshed(reader, interval)
     else:
-        typer.echo(text_of(rows_of(reader), datetime.now(UTC)))
+        typer.echo(table_text(active_runs(reader), datetime.now(UTC)))
 
 
-def rows_of(reader: RunReader) -> list[Row]:
+def active_runs(reader: RunReader) -> list[Row]:
     """The runs that go on, the newest first."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -89,7 +89,7 @@ def rows_of(reader: RunReader) -> list[Row]:
         return [found for found in pool.map(row, running) if found is not None]
 
 
-def text_of(rows: Sequence[Row], now: datetime) -> str:
+def table_text(rows: Sequence[Row], now: datetime) -> str:
     """The table for people."""
     from trainflow.cli.operate.shown import table
 
@@ -119,12 +119,12 @@ def _refreshed(reader: RunReader, interval: float) -> None:
 
     def screen(rows: Sequence[Row]) -> Text:
         now = datetime.now(UTC)
-        return Text(f"{now.astimezone():%H:%M:%S}  Ctrl-C ends this view.\n\n{text_of(rows, now)}")
+        return Text(f"{now.astimezone():%H:%M:%S}  Ctrl-C ends this view.\n\n{table_text(rows, now)}")
 
     try:
-        with Live(screen(rows_of(reader)), console=Console(), screen=True, auto_refresh=False) as live:
+        with Live(screen(active_runs(reader)), console=Console(), screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(interval)
-                live.update(screen(rows_of(reader)), refresh=True)
+                live.update(screen(active_runs(reader)), refresh=True)
     except KeyboardInterrupt:
         return

@@ -1,4 +1,4 @@
-"""Where the observer learns about pods: a Kubernetes API, or what stands for one."""
+"""Source of the observer's knowledge about pods: a Kubernetes API, or a replacement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainflow.errors import TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
 
 READ_SECONDS = 30.0
-"""Time without a byte after which a list counts as lost."""
+"""Seconds without a byte before a list counts as lost."""
 
 
 class LineStream(Protocol):

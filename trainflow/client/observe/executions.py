@@ -75,7 +75,8 @@ class ExecutionTree:
         self._parent = HistoryReader(stepfunctions, arn, with_data=True)
         self._children: dict[str, HistoryReader] = {}
         self.trouble: str | None = None
-        """Why Step Functions cannot be asked at the moment; of a missing permission, the sentence that names it."""
+        """Reason why Step Functions cannot be asked at the moment; for a missing permission, the sentence that names
+        it."""
         self.is_refused = False
         """Whether the caller may not read: no later poll will be answered either."""
 

@@ -17,7 +17,7 @@ from trainflow.kubernetes.faults import NotFound
 from trainflow.models.log_line import LogLine
 
 NUM_LAST_LINES = 20
-"""Lines of a log that goes on which are kept for the terminal."""
+"""Number of lines of an active log that are kept for the terminal."""
 
 NUM_KEPT_LINES = 300
 """Lines of each log that are kept: a traceback, and behind it torchrun's report, with seven lines for each of 32
@@ -107,8 +107,8 @@ class LogFollower:
             container: Name of its container.
             path: File to write; an older one is replaced. The times of its lines go to another beside it.
             has_ended: Whether the pod has finished or is gone, so that its log will grow no more.
-            on_line: Called with each new line, without its line break, and the time at which it was logged, from the
-                follower's thread.
+            on_line: Called with each new line, without its line break, and the time of its logging, from the follower's
+                thread.
         """
         self._source, self._pod, self._container, self._path = source, pod, container, path
         self._has_ended, self._on_line = has_ended, on_line
@@ -121,7 +121,7 @@ class LogFollower:
         self._stopping = threading.Event()
         self._thread = Worker(self._run, name=f"log-{pod}", on_error=self._note_error)
         self.trouble: str | None = None
-        """Why the log could not be written; None if it could."""
+        """Reason why the log could not be written; None if it could."""
 
     def start(self) -> None:
         """Begins to follow."""

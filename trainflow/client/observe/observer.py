@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.client import SFNClient
 
 LOG_GRACE_SECONDS = 10.0
-"""How long the end of a run waits for the last lines of the pods that have ended."""
+"""Seconds to wait, at the end of a run, for the last lines of the pods that have ended."""
 
 SETTLE_PAUSE_SECONDS = 5.0
 """Time between two polls for metrics that CloudWatch does not return yet."""
 
 
 class RunObserver:
-    """Follows one run in threads of its own; `snapshot` tells at any time what is known."""
+    """Follows one run in threads of its own; `snapshot` returns the present state at any time."""
 
     def __init__(
         self,
@@ -75,10 +75,9 @@ class RunObserver:
             execution_arn: The run's execution.
             deployment: The other dimension of its metrics.
             log_dir: Folder for the pods' logs, one `<pod>.log` each.
-            cluster: Name of the EKS cluster, of whose nodes Container Insights tells how busy they are; None if it is
-                not asked.
+            cluster: Name of the EKS cluster, for the utilization of its nodes; None to skip it.
             poll_seconds: Time between two polls of the execution's history.
-            clock: Tells the time.
+            clock: Returns the time.
         """
         self._clock = clock
         self._cloudwatch = cloudwatch
@@ -152,10 +151,10 @@ class RunObserver:
         """The run record of what was observed; to be asked for after `stop`.
 
         Args:
-            status: Overrules the execution's, for a run that was given up before its execution could tell.
+            status: Overrules the execution's, for a run that was given up before its execution ended.
             error: Overrules the execution's.
-            kept: The steps that the workflow kept, so that this record has the figures of its own; if there are none,
-                what was observed.
+            kept: The steps that the workflow kept, so that this record has the figures of its own; without any, the
+                observed steps are used.
             settle_seconds: How long to wait for metrics that CloudWatch does not show yet (AWS: up to two minutes).
 
         Raises:
@@ -212,7 +211,7 @@ class RunObserver:
         return spec if isinstance(spec, Mapping) else {}
 
     def _spec_of_log(self) -> Mapping[str, Any] | None:
-        """The spec; None as long as a later poll of the history may tell it."""
+        """The spec; None as long as a later poll of the history may contain it."""
         is_known = self._executions.history.events or self._executions.is_refused
         return self._spec() if is_known else None
 
@@ -296,7 +295,7 @@ class RunObserver:
             follower.join(1.0)
 
     def _nodes_busy(self) -> NodesBusy | None:
-        """How busy the nodes of the training's last attempt were; None where CloudWatch cannot be asked."""
+        """Utilization of the nodes of the training's last attempt; None if CloudWatch cannot be asked."""
         placement = placement_of(self._watcher.pods(), now=self._clock())
         if self._cluster_name is None or placement is None:
             return None

@@ -39,7 +39,7 @@ class PodWatcher:
         self._stream: LineStream | None = None
         self._thread = Worker(self._run, name="pod-watch", on_error=self._note_error)
         self.trouble: str | None = None
-        """Why the cluster cannot be asked at the moment."""
+        """Reason why the cluster cannot be asked at the moment."""
 
     def start(self) -> None:
         """Begins to watch."""

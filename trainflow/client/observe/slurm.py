@@ -116,14 +116,14 @@ class SlurmJobs:
         """Segments whose last line is from `start` or later; a name begins with that line's time."""
         after = f"{folder}{(start - EPOCH) // timedelta(microseconds=1):020d}"
         found = self._list(folder, after=after, what="Contents", field="Key")
-        return (key for key in found if slurm_job.stamp_of(key) is not None)
+        return (key for key in found if slurm_job.segment_stamp(key) is not None)
 
     def _lines_of(self, key: str) -> Iterator[str]:
         for line in self._content(key, MAX_LOG_BYTES).splitlines(keepends=True):
             yield line.decode(errors="replace")
 
     def _content(self, key: str, limit: int) -> bytes:
-        """The first bytes of an object; none where there is no object."""
+        """The first bytes of an object; empty if it does not exist."""
         try:
             return first_bytes(self._s3, self._bucket, key, limit=limit)
         except self._s3.exceptions.NoSuchKey:
@@ -144,7 +144,7 @@ class SlurmJobs:
 
 
 def _refused(error: BotoCoreError | ClientError, what: str) -> TrainflowError:
-    """What a caller is told who may not read S3, or whom S3 does not answer."""
+    """The error for a caller who may not read S3, or gets no answer from it."""
     if is_refusal(error):
         return PlaceRefused(sentence_of(error))
     return ServiceUnavailable(f"{what}: {sentence_of(error)}")
@@ -165,7 +165,7 @@ class _Stream:
 
 
 def _stamp_of(segment: str) -> datetime:
-    return EPOCH + timedelta(microseconds=slurm_job.stamp_of(segment) or 0)
+    return EPOCH + timedelta(microseconds=slurm_job.segment_stamp(segment) or 0)
 
 
 def _ended_pod(job: str, node: NodeRecord, record: JobRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What CloudWatch holds of a run's published steps."""
+"""Statistics of a run's published steps in CloudWatch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETENTION = (
     (timedelta(days=63), 300),
     (timedelta(days=455), 3600),
 )
-"""How long CloudWatch keeps data at which finest period, in seconds (CloudWatch's user guide, "Metrics retention")."""
+"""Finest period in seconds of CloudWatch's data, by its age (CloudWatch's user guide, "Metrics retention")."""
 
 
 @told
@@ -36,9 +36,9 @@ def read_statistics(
         cloudwatch: boto3's client.
         run_id: The run.
         deployment: The deployment that published its metrics.
-        start: First moment for which data may exist.
+        start: First moment with possible data.
         end: Last moment.
-        now: Tells which periods CloudWatch still has for data as old as `start`.
+        now: With the age of `start`, it decides the finest period that CloudWatch still has.
 
     Raises:
         PlaceRefused: If the caller may not read them, or CloudWatch does not answer.

@@ -1,4 +1,4 @@
-"""What rank 0's log says of the training: steps, checkpoints, or that it tells no steps."""
+"""Facts about the training in rank 0's log: steps, checkpoints, or that steps are missing."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class TrainingLog:
         """Reads nothing yet.
 
         Args:
-            spec: The run spec, which says how steps are printed; None while it is not known yet. Lines wait for it.
-            behind: Position behind which the lines are, where earlier ones are known already.
+            spec: The run spec, which contains the format of steps; None while it is not known yet. Lines wait for it.
+            behind: Position after the lines that are known already.
         """
         self._spec, self._behind = spec, behind or MetricsCursor()
         self._lock = threading.Lock()
@@ -88,7 +88,8 @@ class TrainingLog:
             return self._lost_files
 
     def warnings(self) -> list[str]:
-        """What the log does not show although the spec says so, lines of steps that cannot be read, and lost files."""
+        """Warnings about steps that the log lacks although the spec announces them, unreadable lines of steps, and lost
+        files."""
         with self._lock:
             self._read_waiting()
             printed = self._printed()

@@ -1,4 +1,4 @@
-"""How busy the nodes of a run are; what AWS refuses to the caller is one sentence.
+"""Utilization of a run's nodes; a refusal by AWS is one sentence.
 
 Both functions raise `PlaceRefused` if the caller may not read it, or if CloudWatch does not answer.
 """

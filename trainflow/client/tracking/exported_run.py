@@ -1,4 +1,4 @@
-"""What a tracker is told of a run, in the terms that trackers share: parameters, tags, metrics by step, and files."""
+"""Data of a run for trackers, in their common terms: parameters, tags, metrics by step, and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainflow.observed.step import Step
 from trainflow.record.comparison import flattened, value_text
 
 OWN = ("loss", "learning_rate", "throughput", "epoch")
-"""Figures of a step that are no further figures of the program; `throughput` is in sequences or samples per second."""
+"""Figures of a step that Trainflow defines itself; `throughput` is in sequences or samples per second."""
 
 _ODD_LETTER = re.compile(r"[^A-Za-z0-9_\-. /]")
 
@@ -35,7 +35,7 @@ class ExportedRun:
 
     run_id: str
     name: str
-    """The spec's name, under which runs are grouped."""
+    """The spec's name, by which runs are grouped."""
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None

@@ -1,6 +1,5 @@
-"""What an API server releases with time: old changes, which no watch needs, and events: after an hour, or before, if
-there are very many.
-"""
+"""Removes expired data of the API server: old changes that no watch needs, and events: after an hour, or earlier if
+there are very many."""
 
 from __future__ import annotations
 

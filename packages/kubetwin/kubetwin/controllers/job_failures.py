@@ -84,7 +84,7 @@ def count_failures_by_index(job: Object, pods: Sequence[Object]) -> dict[int, in
 
 
 def finished_at(pod: Object, default: datetime) -> datetime:
-    """Time at which the last container of a pod ended."""
+    """Time when the last container of a pod ended."""
     statuses = pod["status"].get("containerStatuses") or []
     ends = [((s.get("state") or {}).get("terminated") or {}).get("finishedAt") for s in statuses]
     stamps = [times.parse(end) for end in ends if end]
@@ -104,7 +104,7 @@ def is_failed(job: Object, pod: Object) -> bool:
 
 
 def deleted_at(pod: Object) -> datetime | None:
-    """Time at which the deletion of a pod was asked for."""
+    """Time when the deletion of a pod was requested."""
     metadata = pod["metadata"]
     if not metadata.get("deletionTimestamp"):
         return None
@@ -113,7 +113,7 @@ def deleted_at(pod: Object) -> datetime | None:
 
 
 def backoff_until(job: Object, pods: Sequence[Object], now: datetime) -> datetime:
-    """Time at which the next pod may be created: 10 s after the first failure since a success, then 20 s, 40 s, …"""
+    """Earliest creation of the next pod: 10 s after the first failure since a success, then 20 s, 40 s, …"""
     successes = [finished_at(pod, now) for pod in pods if pod["status"].get("phase") == "Succeeded"]
     last_success = max(successes, default=None)
     failures = [finished_at(pod, deleted_at(pod) or now) for pod in pods if is_failed(job, pod)]

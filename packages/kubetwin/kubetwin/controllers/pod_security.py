@@ -16,7 +16,7 @@ def start(cluster: Cluster, _recorder: EventRecorder) -> None:
 
 
 def warnings_of(cluster: Cluster, resource: Resource, obj: Object) -> list[str]:
-    """What is to be said of a new pod, or of a Job that was written; templates of custom kinds are not looked at."""
+    """Warnings about a new pod, or a written Job; templates of custom kinds are not checked."""
     template = {"pods": obj, "jobs.batch": (obj.get("spec") or {}).get("template")}.get(resource.key)
     if not template:
         return []
@@ -32,7 +32,7 @@ def _check(cluster: Cluster, resource: Resource, obj: Object) -> None:
 
 
 def _faults(cluster: Cluster, namespace: str, pod: Object, mode: str) -> str:
-    """The level of a namespace in a mode, and the pod's faults at it; "" if there are none."""
+    """The level of a namespace in a mode, and the pod's faults at it; "" without faults."""
     found = cluster.store.get("namespaces", "", namespace) or {"metadata": {}}
     labels = found["metadata"].get("labels") or {}
     level, version = labels.get(mode, "privileged"), labels.get(f"{mode}-version", "latest")

@@ -1,4 +1,4 @@
-"""What the controllers of all kinds of jobs have in common: steps are planned by pure functions, and carried out."""
+"""Common code of the controllers of all kinds of jobs: steps are planned by pure functions, and carried out."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reconciler(ABC):
     component: ClassVar[str]
     """Name of the controller in its events."""
     propagation: ClassVar[str] = "Background"
-    """How a job is deleted after its time to live."""
+    """Propagation policy of a job's deletion after its time to live."""
 
     def __init__(self, cluster: Cluster, recorder: EventRecorder, key: str) -> None:
         self.cluster, self.recorder = cluster, recorder
@@ -117,7 +117,8 @@ class Reconciler(ABC):
         self.recorder.record(job, kind, reason, message, self.component)
 
     def create(self, job: Object, resource: Resource, obj: Object, reason: str, words: str) -> Object | None:
-        """Make an object of a job; None if the server refuses it, which is told with a reason and tried again."""
+        """Create an object of a job. If the server refuses it, return None, record an event with the reason and try
+        again later."""
         namespace = job["metadata"]["namespace"]
         try:
             return self.cluster.create(resource, namespace, obj)

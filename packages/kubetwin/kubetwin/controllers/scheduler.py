@@ -139,7 +139,7 @@ def bind(cluster: Cluster, namespace: str, name: str, node: str) -> Object | Non
 
 
 def assign(cluster: Cluster, recorder: EventRecorder, pod: Object, node: str, scheduler: str) -> None:
-    """Bind a pod, and tell that the scheduler did."""
+    """Bind a pod, and record the scheduler's event."""
     namespace, name = namespaced_name(pod)
     if bind(cluster, namespace, name, node) is not None:
         recorder.record(pod, "Normal", "Scheduled", f"Successfully assigned {namespace}/{name} to {node}", scheduler)
@@ -151,7 +151,7 @@ def _give_way(pod: Object) -> None:
 
 
 def mark_unscheduled(cluster: Cluster, pod: Object, message: str, reason: str = "Unschedulable") -> None:
-    """Report on a pod the reason why it has no node."""
+    """Set the reason for a missing node in the status of a pod."""
 
     def write(stored: Object) -> None:
         new = {
@@ -177,7 +177,7 @@ def _spec_changed(change: Change) -> bool:
 
 
 def _placing(obj: Object) -> Object:
-    """The part of a node or claim that decides whether pods fit; heartbeats are no reason to try again."""
+    """The part of a node or claim that decides whether pods fit; heartbeats do not change it."""
     status = obj.get("status") or {}
     return {
         "labels": obj["metadata"].get("labels"),

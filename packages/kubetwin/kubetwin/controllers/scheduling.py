@@ -25,7 +25,7 @@ HostPort = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Usage:
-    """What a node's pods hold: the sum of their requests, and ports of the node."""
+    """Resources that a node's pods hold: the sum of their requests, and ports of the node."""
 
     amounts: Amounts = field(default_factory=dict)
     pods: int = 0
@@ -71,7 +71,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Placement:
-    """The node for a pod, or the reason why there is none."""
+    """The node for a pod, or the reason why it is missing."""
 
     node: str = ""
     message: str = ""

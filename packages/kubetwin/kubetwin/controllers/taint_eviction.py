@@ -27,7 +27,7 @@ DEFAULT_TOLERATIONS: tuple[Object, ...] = tuple(
 
 
 def seconds_tolerated(pod: Object, taints: Sequence[Object]) -> float | None:
-    """How long a pod may stay on a node with these taints; None for ever.
+    """Seconds that a pod may stay on a node with these taints; None for ever.
 
     The least of its tolerations counts, as in `getMinTolerationTime` of kube-controller-manager.
     """

@@ -57,7 +57,7 @@ def why_not_admitted(group: Object, queue: Object | None, free: Amounts, queue_u
 
     Args:
         group: The PodGroup.
-        queue: Its queue, None when there is none of the name.
+        queue: Its queue, None when it does not exist.
         free: Resources of the cluster that are not reserved yet.
         queue_usage: Resources that the queue's gangs hold or have reserved.
     """

@@ -33,7 +33,7 @@ class Plan(Steps):
     """Task and index of each new pod."""
     delete: tuple[str, ...] = ()
     equipped: bool | None = None
-    """Whether PodGroup and plugins' objects have to be there, have to go, or (None) are left alone."""
+    """Whether PodGroup and plugins' objects have to be there, have to go, or (None) are not changed."""
 
 
 def plan(job: Object, request: Request, pods: Sequence[Object], group_phase: str, now: datetime) -> Plan:

@@ -104,7 +104,7 @@ def _mount_claims(job: Object, pod: Object) -> None:
 
 
 def pod_group(job: Object) -> Object:
-    """The PodGroup of the Job, from which the scheduler reads the gang."""
+    """The PodGroup of the Job; the scheduler reads the gang from it."""
     tasks = tasks_of(job)
     spec: Object = {
         "minMember": min_available(job),

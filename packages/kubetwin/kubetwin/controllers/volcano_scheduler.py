@@ -37,7 +37,7 @@ class VolcanoScheduler:
         self.queues = registry.by_key("queues.scheduling.volcano.sh")
         self.usage = NodeUsage(cluster.store).by_node
         self.seen: dict[str, float] = {}
-        """Time at which each PodGroup appeared, by this process's clock."""
+        """Time when each PodGroup appeared, by this process's clock."""
         self.members: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.queue: WorkQueue[str] = WorkQueue(self._hold_session)
         cluster.store.listen("pods", self._pod_changed)

@@ -24,7 +24,7 @@ Path = tuple[str, ...]
 """Steps to a field: `f:name` into an object, `k:{"name":"c"}` or `v:"x"` to an element of a list."""
 
 BEFORE_FIRST_APPLY: Manager = ("before-first-apply", "Update")
-"""Owner of the fields of an object that has none when it is applied for the first time."""
+"""Owner of the fields of an unowned object that is applied for the first time."""
 
 _SERVER_FIELDS = ("apiVersion", "kind", "metadata", "status")
 _OWNED_METADATA = ("labels", "annotations", "ownerReferences", "finalizers", "generateName")
@@ -96,7 +96,7 @@ def updated_by(manager: str, old: Object, new: Object, schema: Schema) -> Object
 
 
 def faults_of_type(value: Any, schema: Schema, path: str = "") -> Iterator[str]:
-    """Why a value cannot be applied: fields without a declaration, wrong types, elements that are there twice."""
+    """Reasons why a value cannot be applied: fields without a declaration, wrong types, repeated elements."""
     name, schema = resolve(schema)
     if value is None or name.endswith(("Quantity", "IntOrString")):
         return

@@ -72,7 +72,7 @@ def negative_numbers(path: str, numbers: Object, names: Iterable[str]) -> list[F
 
     Args:
         path: Place of the object that has the fields.
-        numbers: The object; a missing field is no fault.
+        numbers: The object; a missing field is allowed.
         names: The fields.
     """
     found = {name: numbers.get(name) or 0 for name in names}
@@ -99,12 +99,12 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
 
 
 def one_of(path: str, value: Any, supported: Collection[str]) -> list[FieldError]:
-    """A fault if a value is none of those that are supported."""
+    """A fault if a value is not among the supported ones."""
     return [] if value in supported else [not_supported(path, value, supported)]
 
 
 def in_range(path: str, number: int | None, least: int, most: int) -> list[FieldError]:
-    """A fault if a number is out of its range; a missing one is no fault."""
+    """A fault if a number is out of its range; a missing number is allowed."""
     if number is None or least <= number <= most:
         return []
     return [bad_value(path, number, f"must be between {least} and {most}, inclusive")]

@@ -1,6 +1,6 @@
 """Objects as the API server's messages show them: its internal Go types, printed as JSON.
 
-The internal types have no names for JSON, so a message shows the fields of Go, in their order, the empty ones too
+The internal types lack names for JSON, so a message shows the fields of Go, in their order, the empty ones too
 (pkg/apis/core/types.go and pkg/apis/batch/types.go of Kubernetes v1.36).
 """
 
@@ -186,7 +186,7 @@ def go_text(value: Any, kind: str) -> str:
 
 
 def go_difference(old: Object, new: Object, kind: str) -> str:
-    """What changed, as `diff.Diff` of apimachinery prints it: a unified diff of the printed values."""
+    """Difference of two objects, as `diff.Diff` of apimachinery prints it: a unified diff of the printed values."""
     before, after = (f"{_indented(each, kind)}\n".splitlines(keepends=True) for each in (old, new))
     return "".join(islice(difflib.unified_diff(before, after), 2, None))
 

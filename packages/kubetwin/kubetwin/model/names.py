@@ -20,7 +20,7 @@ _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 
 
 def namespaced_name(obj: Mapping[str, Any]) -> tuple[str, str]:
-    """The namespace of an object ("" if it has none) and its name."""
+    """The namespace of an object ("" without one) and its name."""
     return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
 
 
@@ -66,7 +66,7 @@ def path_segment(name: str) -> str | None:
 
 
 def port_name(name: str) -> str | None:
-    """Why `name` is no name of a port, or None."""
+    """Fault of `name` as the name of a port, or None."""
     if len(name) > 15:
         return "must be no more than 15 characters"
     if not re.fullmatch("[-a-z0-9]*", name):
@@ -79,7 +79,7 @@ def port_name(name: str) -> str | None:
 
 
 def ip_address_fault(address: str) -> str | None:
-    """Why `address` is no IP address, or None."""
+    """Fault of `address` as an IP address, or None."""
     try:
         ip_address(address)
     except ValueError:
@@ -88,7 +88,7 @@ def ip_address_fault(address: str) -> str | None:
 
 
 def domain_prefixed_path(path: str) -> str | None:
-    """Why `path` is not a DNS name, a slash and a path (`example.com/controller`), or None."""
+    """Fault of `path` as a DNS name, a slash and a path (`example.com/controller`), or None."""
     domain, slash, rest = path.partition("/")
     if not slash or not domain or not rest:
         return 'must be a domain-prefixed path (such as "acme.io/foo")'
@@ -98,7 +98,7 @@ def domain_prefixed_path(path: str) -> str | None:
 
 
 def fault_of_prefix(rule: NameRule, prefix: str) -> str | None:
-    """Why no name that begins with `prefix` follows a rule, or None; the prefix may end with a dash."""
+    """Fault of all names that begin with `prefix` under a rule, or None; the prefix may end with a dash."""
     return rule(f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix)
 
 
@@ -144,10 +144,10 @@ def follows(rule: NameRule, path: str, value: str) -> list[FieldError]:
 
 
 def validate_entry_name(name: str, seen: set[str], path: str) -> Iterator[FieldError]:
-    """Faults of the name of an entry of a list, which no entry before it has.
+    """Faults of the name of an entry of a list, which has to be unique.
 
     Args:
-        name: Empty if there is none.
+        name: Empty if it is missing.
         seen: Names of the entries before; this one is added.
         path: Place of the entry.
     """

@@ -53,7 +53,7 @@ def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
         schema: The type, with its `x-kubernetes-patch-*` marks.
 
     Raises:
-        PatchFailed: If a directive is unknown, or an element has no merge key; the words are apimachinery's.
+        PatchFailed: If a directive is unknown, or an element lacks its merge key; the words are apimachinery's.
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)

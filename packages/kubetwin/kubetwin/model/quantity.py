@@ -14,7 +14,7 @@ _SUFFIXES = {
 
 
 class BadQuantity(ValueError):
-    """The text is no quantity; the message is the API server's."""
+    """The text is not a quantity; the message is the API server's."""
 
     def __init__(self) -> None:
         super().__init__(f"quantities must match the regular expression '{_FORM.pattern}'")

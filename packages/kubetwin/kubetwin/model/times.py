@@ -24,7 +24,7 @@ def parse(text: str) -> datetime:
 
 
 def seconds_left(since: str | None, seconds: float | None, moment: datetime) -> float | None:
-    """Seconds until a time span that began with a time stamp is over; None if it has no begin or no length."""
+    """Seconds until a time span after a time stamp is over; None if its begin or its length is missing."""
     if not since or seconds is None:
         return None
     return (parse(since) + timedelta(seconds=seconds) - moment).total_seconds()

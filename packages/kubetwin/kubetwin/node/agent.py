@@ -218,7 +218,7 @@ class ProcessNode:
                 report(f"heartbeat of node {self.spec.name}", error)
 
     def _renew_lease(self) -> None:
-        """Renew the lease, unless the server has no leases."""
+        """Renew the lease, unless the server lacks leases."""
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{LEASE_NAMESPACE}/leases"
         body = lease(self.spec.name, datetime.now(UTC))
         try:

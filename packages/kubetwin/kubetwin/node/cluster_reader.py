@@ -22,7 +22,7 @@ class ClusterReader:
         """
         Args:
             api: The cluster.
-            wait_seconds: Time in which a pod of a gang may appear whose name another pod of it is given.
+            wait_seconds: Time to wait for a pod of a gang whose name another pod of it uses.
         """
         self._api, self._wait_seconds = api, wait_seconds
 
@@ -50,7 +50,7 @@ class ClusterReader:
             host: Hostname of the pod.
             service: Name of the Service, and the pod's subdomain.
             namespace: The namespace of both.
-            asker: UID of the pod that asks: a kubelet tells every pod its own name.
+            asker: UID of the pod that asks: a kubelet gives every pod its own name.
         """
         spec = self._headless(service, namespace)
         return spec is not None and self._selects(
@@ -86,8 +86,8 @@ class ClusterReader:
 
 
 def _is_published(pod: Mapping[str, Any], service: Mapping[str, Any]) -> bool:
-    """Whether cluster DNS tells the address of a pod that the Service selects, or does so once the pod runs: without a
-    readiness probe it is ready then."""
+    """Whether cluster DNS has the address of a pod that the Service selects, or will have it once the pod runs: without
+    a readiness probe the pod is ready then."""
     status = pod.get("status") or {}
     if status.get("phase") in _ENDED:
         return False

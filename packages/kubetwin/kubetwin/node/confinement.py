@@ -1,6 +1,6 @@
 """Puts a process behind the walls of its container: a user, a root file system and mounts of its own. Linux.
 
-The supervisor's child calls it between its fork and the program. So it knows the standard library alone, and as little
+The supervisor's child calls it between its fork and the program. So it imports only the standard library, and as little
 of that as possible. It needs no privileges where users may have namespaces: inside of a user namespace with one user,
 the owner of the process is called by the container's number, and everywhere else stays who it is. Nothing of that
 outlives the container.
@@ -51,7 +51,7 @@ def enter(words: Sequence[str], ask_before_connecting: Callable[[], None]) -> No
 
     Args:
         words: As `Walls.words` and `Walls.joined` of `kubetwin.node.walls` give them.
-        ask_before_connecting: Called in a network of the containers' own, out of which the supervisor lets connections.
+        ask_before_connecting: Called in a network of the containers' own; the supervisor lets its connections out.
 
     Raises:
         OSError: If the machine refuses; its filename says what was tried.

@@ -38,12 +38,11 @@ class ContainerProcess:
         environment: Its whole environment.
         folder: Its working directory.
         log: Takes its output.
-        on_exit: Called once, from another thread, when everything of the container has ended and its
-            output is stored.
+        on_exit: Called once, from another thread, when everything of the container has ended and its output is stored.
         walls: Description of the walls around it; none if not given.
 
     Raises:
-        CannotStart: If there is no such command, or it cannot be executed.
+        CannotStart: If the command does not exist, or cannot be executed.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ class NodeTools:
 
 
 class ContainerSlot:
-    """One container of one pod. Used by the thread of the pod's worker alone.
+    """One container of one pod. Used only by the thread of the pod's worker.
 
     Args:
         container: Its manifest.
@@ -219,8 +219,8 @@ class ContainerSlot:
         process.terminate()
 
     def _begin_with(self, hook: Mapping[str, Any], launch: Launch, process: ContainerProcess) -> None:
-        """Run the hook beside the container, and end the container if it fails. No event tells the output, which may
-        hold a secret (kubelet, `startContainer`)."""
+        """Run the hook beside the container, and end the container if it fails. Events omit the output, which may hold
+        a secret (kubelet, `startContainer`)."""
         try:
             perform(hook, self._container, launch, _NO_LIMIT_SECONDS)
         except ActionFailed:
@@ -331,7 +331,7 @@ class ContainerSlot:
         return False
 
     def _tell_of(self, reason: str, message: str) -> None:
-        """The kubelet's event of a state in which a container waits."""
+        """The kubelet's event of a waiting state of a container."""
         events = self._tools.events
         if reason == "ErrImagePull":
             image = self.status.image

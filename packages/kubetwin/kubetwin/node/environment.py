@@ -27,10 +27,10 @@ class ConfigSource(Protocol):
     """Reads the ConfigMaps and Secrets of a namespace."""
 
     def config_map(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The ConfigMap, or None if there is none."""
+        """The ConfigMap, or None if it does not exist."""
 
     def secret(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The Secret, or None if there is none."""
+        """The Secret, or None if it does not exist."""
 
 
 def container_environment(

@@ -18,7 +18,7 @@ _REMEMBERED = 4096
 
 
 class EventRecorder:
-    """Sends Events in the order in which they are recorded. One that cannot be sent is dropped."""
+    """Sends Events in the order of their recording. One that cannot be sent is dropped."""
 
     def __init__(self, api: ApiClient, node_name: str) -> None:
         self._api = api

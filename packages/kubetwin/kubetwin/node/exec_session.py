@@ -126,7 +126,7 @@ def attach(websocket: WebSocket, log: ContainerLog) -> None:
 
 
 def exit_status(code: int) -> dict[str, object]:
-    """The Status that tells the client how a command has ended."""
+    """The Status about a command's end, for the client."""
     if code == 0:
         return {"metadata": {}, "status": "Success"}
     return {

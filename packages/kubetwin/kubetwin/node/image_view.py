@@ -70,8 +70,7 @@ def _readable(path: str, needed: int) -> bool:
 
 
 def program_paths() -> tuple[Path, ...]:
-    """Files and folders without which programs of this Python environment do not run, packages that are installed in
-    place included."""
+    """Files and folders that programs of this Python environment need, also those installed in place."""
     paths = [sys.prefix, sys.base_prefix, str(Path(sys.executable).parent), sys.executable, *_search_path()]
     paths += (place for name, module in list(sys.modules.items()) for place in _installed_in_place(name, module))
     return tuple(Path(path) for path in dict.fromkeys(paths) if Path(path).is_absolute() and Path(path).exists())
@@ -128,12 +127,12 @@ def way(path: str | os.PathLike[str]) -> list[str]:
 
 
 def visible(shown: Iterable[str], hidden: Iterable[str], mounted: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What has to be shown and hidden, so that of all paths around a file the longest decides.
+    """Paths to show and to hide, so that the longest path around a file decides.
 
     Args:
         shown: Paths that are seen; one that is also hidden is seen.
         hidden: Paths that are not seen.
-        mounted: Paths at which something else is mounted.
+        mounted: Mount points.
 
     Returns:
         The paths to show that nothing shown holds already, and the paths to hide in them.

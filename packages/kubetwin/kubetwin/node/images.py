@@ -16,7 +16,7 @@ _REFERENCE = re.compile(rf"(?:{_HOST}/)?{_LABEL}(?:/{_LABEL})*(?::[\w][\w.-]{{0,
 
 @dataclass(frozen=True)
 class ImageFault:
-    """Why a container cannot be created; the kubelet tries again."""
+    """Reason why a container cannot be created; the kubelet tries again."""
 
     reason: str
     message: str
@@ -25,7 +25,7 @@ class ImageFault:
 def image_fault(
     image: str, pull_policy: str, known: Collection[str] | None, *, tried: bool = False
 ) -> ImageFault | None:
-    """What is wrong with an image; None if the node has it.
+    """The fault of an image; None if the node has it.
 
     Args:
         image: As the container names it.

@@ -26,7 +26,7 @@ from kubetwin.node.running_containers import RunningContainers
 from kubetwin.node.streams import STREAMS, handshake, open_stream
 
 _FOLLOW_CHECK_SECONDS = 30.0
-"""Interval in seconds at which a follower checks whether its client has disconnected."""
+"""Seconds between two checks of a follower whether its client has disconnected."""
 
 
 _API_SERVER = {("organizationName", "system:masters"), ("commonName", "kube-apiserver-kubelet-client")}

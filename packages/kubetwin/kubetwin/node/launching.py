@@ -50,7 +50,7 @@ class RuntimeSettings:
     """The process that keeps the network of containers behind walls (`pod_network`); None for the machine's."""
 
     def image_fault(self, container: Mapping[str, Any], *, tried: bool) -> ImageFault | None:
-        """Why a container's image cannot be used; None if it can."""
+        """Reason why a container's image cannot be used; None if it can."""
         known = None if self.known_images is None else self.known_images | set(self.image_roots)
         image, policy = container.get("image") or "", container.get("imagePullPolicy") or "IfNotPresent"
         return image_fault(image, policy, known, tried=tried)

@@ -79,7 +79,7 @@ class Logs:
             previous: Whether to read the log of the last run that has ended.
 
         Raises:
-            KubeletRefusal: If there is none.
+            KubeletRefusal: If the log does not exist.
         """
         with self._lock:
             folder = self._folders.get((namespace, pod))

@@ -18,7 +18,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 CHUNK_BYTES = 32 * 1024
 _MOST_WAITING_BYTES = 1024 * 1024
-"""Size of unread input from which on no more is taken from the client."""
+"""Maximum size of unread input; reading from the client stops there."""
 
 
 class WebSocket:

@@ -236,7 +236,8 @@ class NoOpNodes:
         self._api.delete(_path(pod), final_delete_options(pod["metadata"]["uid"]))
 
     def _beat(self, names: Sequence[str]) -> None:
-        """Renew one lease after the other, spread over the time, so that the API has no thousand of them at once."""
+        """Renew one lease after the other, spread over the time, so that the API does not get a thousand of them at
+        once."""
         while names and not self._stopping.is_set():
             began = time.monotonic()
             for place, name in enumerate(names):

@@ -3,7 +3,7 @@
 A network namespace without an interface of the machine lets nobody in, and nobody out. So a filter (seccomp) stops each
 `connect` of the container's processes, and the supervisor, which has the machine's network, decides where it leads. For
 a destination outside it replaces the socket by one of its own and lets the call go on: a socket belongs to the network
-in which it was made. It cannot be a limit for a program that wants to get out, and shall not be one: pods reach the
+of its creation. It cannot be a limit for a program that wants to get out, and shall not be one: pods reach the
 Internet. Other users and machines cannot get in, whatever the program does.
 
 The supervisor and its child import this module, so it uses little of the standard library.
@@ -232,7 +232,7 @@ def _memory(thread: int, pointer: int, length: int) -> bytes:
 
 
 def _socket_of(thread: int, number: int) -> _socket.socket | None:
-    """A copy of another process's socket; None if it is no socket of the Internet's protocols."""
+    """A copy of another process's socket; None for a socket of other protocols than the Internet's."""
     libc = ctypes.CDLL(None, use_errno=True)
     process = libc.syscall(_PIDFD_OPEN, _process_of(thread), 0)
     if process < 0:

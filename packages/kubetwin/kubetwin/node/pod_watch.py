@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 _PODS = "/api/v1/pods"
 _WATCH_SECONDS = "240"
-"""Duration after which the server ends a watch; the next one continues where it stopped."""
+"""Seconds until the server ends a watch; the next one continues where it stopped."""
 
 _FIRST_DELAY_SECONDS = 0.2
 _MAX_DELAY_SECONDS = 5.0
@@ -98,7 +98,7 @@ class PodWatch:
         return str((listing.get("metadata") or {}).get("resourceVersion") or "")
 
     def _follow(self, version: str) -> str:
-        """Watch once. The resource version from which to go on."""
+        """Watch once, and return the resource version to continue from."""
         began = time.monotonic()
         self._watch = self._api.watch(
             _PODS,

@@ -36,7 +36,7 @@ class _PodChanged:
 
 @dataclass(frozen=True)
 class _PodRemoved:
-    """The pod's object was deleted: there is nothing left to report on."""
+    """The pod's object was deleted, so its status is not reported any more."""
 
 
 @dataclass(frozen=True)

@@ -131,11 +131,11 @@ class Prober:
         launch: The run's surroundings.
         on_change: Called, from another thread, when `started` or `ready` has changed.
         on_failure: Called with the kind of a probe and its text whenever a probe has failed.
-        on_death: Called once with the kind of the probe (startup, liveness) for which the container has to end.
+        on_death: Called once with the kind of the failed probe (startup, liveness) that ends the container.
 
     Attributes:
-        started: Whether the startup probe has succeeded, or there is none.
-        ready: Whether the readiness probe has succeeded last, or there is none.
+        started: Whether the startup probe has succeeded, or is missing.
+        ready: Whether the readiness probe has succeeded last, or is missing.
     """
 
     def __init__(

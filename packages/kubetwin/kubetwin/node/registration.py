@@ -16,7 +16,7 @@ from kubetwin.node.shape import NodeShape
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
-"""Time after its last heartbeat in which the control plane takes a node for ready (the kubelet's default)."""
+"""Seconds after its last heartbeat while the control plane considers a node as ready (the kubelet's default)."""
 
 _CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),

@@ -71,15 +71,15 @@ class PathRewriter:
 class NameRewriter:
     """Replaces the DNS names of pods by the loopback address.
 
-    A pod is called `<hostname>.<subdomain>[.<namespace>[.svc[.cluster.local]]]`, where the subdomain is
-    a headless Service that selects the pod.
+    A pod is called `<hostname>.<subdomain>[.<namespace>[.svc[.cluster.local]]]`, where the subdomain is a headless
+    Service that selects the pod.
 
     Args:
         namespace: Namespace of the pod whose values are rewritten.
-        names_a_pod: Whether cluster DNS knows the name: host, subdomain and namespace. Called at most once for
-            each name.
-        names_one_pod: Whether it is the Service of one replica, so that its name alone is a pod's name
-            (the training operator's `<job>-master-0`).
+        names_a_pod: Whether cluster DNS knows the name: host, subdomain and namespace. Called at most once for each
+            name.
+        names_one_pod: Whether it is the Service of one replica, so that its name by itself is a pod's name (the
+            training operator's `<job>-master-0`).
     """
 
     def __init__(

@@ -84,7 +84,7 @@ class ContainerStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class PodState:
-    """The facts of a pod from which its status is computed."""
+    """Facts for computing the status of a pod."""
 
     uid: str
     generation: int = 1
@@ -95,7 +95,7 @@ class PodState:
     ending: bool = False
     """Whether no container is started any more: the pod is deleted, over its deadline, or its node stops."""
     reason: str = ""
-    """Reason for which the node ended the pod, such as DeadlineExceeded; its final phase is then Failed."""
+    """Reason why the node ended the pod, such as DeadlineExceeded; its final phase is then Failed."""
     message: str = ""
 
 

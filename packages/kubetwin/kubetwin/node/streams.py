@@ -27,7 +27,7 @@ class Stream:
 
 
 def open_stream(parts: Sequence[str], query: Mapping[str, Sequence[str]], running: RunningContainers) -> Stream:
-    """What a request asks for.
+    """The requested stream.
 
     Args:
         parts: Its path: the kind of stream, namespace, pod, container.
@@ -35,7 +35,7 @@ def open_stream(parts: Sequence[str], query: Mapping[str, Sequence[str]], runnin
         running: The node's containers that run.
 
     Raises:
-        KubeletRefusal: If the container does not run, or the request asks for nothing that exists.
+        KubeletRefusal: If the container does not run, or the requested path does not exist.
     """
     kind, *names = parts
     if len(names) != 3:
@@ -62,7 +62,7 @@ def handshake(headers: Message, protocols: Sequence[str]) -> dict[str, str]:
     """The headers that accept a WebSocket (RFC 6455, 4.2.2).
 
     Raises:
-        KubeletRefusal: If the request is no handshake, or names no subprotocol that is spoken here.
+        KubeletRefusal: If the request is not a handshake, or names only unknown subprotocols.
     """
     key = headers.get("Sec-WebSocket-Key")
     if headers.get("Upgrade", "").lower() != "websocket" or not key:

@@ -18,7 +18,7 @@ class CannotStart(Exception):
     """A command could not be started.
 
     Attributes:
-        exit_code: 127 if there is no such command, 126 if it cannot be executed; as a shell has it.
+        exit_code: 127 if the command does not exist, 126 if it cannot be executed; as in a shell.
     """
 
     def __init__(self, message: str, exit_code: int) -> None:
@@ -46,10 +46,10 @@ class Supervised:
         environment: Its whole environment.
         folder: Its working directory.
         streams: Its standard streams.
-        walls: Description of the walls around it, of which `kubetwin.node.walls` knows; none if not given.
+        walls: Description of the walls around it, from `kubetwin.node.walls`; none if not given.
 
     Raises:
-        CannotStart: If there is no such command, or it cannot be executed.
+        CannotStart: If the command does not exist, or cannot be executed.
 
     Attributes:
         pid: Process id of the command, and of its process group.

@@ -98,7 +98,7 @@ def _spawn(argv: list[str], source: str, walls: list[str], prctl: Prctl | None) 
 
 
 def _outward() -> Channel:
-    """The way by which the child asks this process about its connections."""
+    """Channel of the child for questions to this process about its connections."""
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # noqa: PTH100 (pathlib is slow to load)
     from kubetwin.node.outward import Channel
 

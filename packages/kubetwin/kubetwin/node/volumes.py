@@ -19,10 +19,10 @@ class VolumeSource(ConfigSource, Protocol):
     """Reader of the objects that volumes refer to."""
 
     def claim(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The PersistentVolumeClaim, or None if there is none."""
+        """The PersistentVolumeClaim, or None if it does not exist."""
 
     def persistent_volume(self, name: str) -> dict[str, Any] | None:
-        """The PersistentVolume, or None if there is none."""
+        """The PersistentVolume, or None if it does not exist."""
 
 
 def prepare_volumes(pod: Mapping[str, Any], folder: Path, source: VolumeSource) -> dict[str, Path]:
@@ -164,7 +164,7 @@ def _files(volume: Mapping[str, Any], pod: Mapping[str, Any], source: VolumeSour
 
 
 def _chosen(selector: Mapping[str, Any], content: dict[str, bytes] | None) -> dict[str, bytes]:
-    """The files that `items` picks; all keys if there are no items."""
+    """The files that `items` picks; all keys without items."""
     items = selector.get("items")
     if content is None or not items:
         return content or {}

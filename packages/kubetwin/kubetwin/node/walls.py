@@ -45,7 +45,8 @@ _DEFAULT_CAPABILITIES = {
 
 _TEMPORARY, _SHARED_MEMORY = "/tmp", "/dev/shm"  # noqa: S108 (the container's own)
 _SHARED_MEMORY_OPTIONS = "size=64m,mode=1777"
-"""What containerd gives a container, unless a volume is mounted there (containerd, oci/mounts.go)."""
+"""Size and mode of a container's shared memory in containerd, unless a volume is mounted there (containerd,
+oci/mounts.go)."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,7 @@ def _succeeds(program: str, *, network: int | None) -> bool:
 
 
 def security_context(pod: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, Any]:
-    """A container's security context, with the pod's fields where it has none of its own."""
+    """A container's security context; missing fields are the pod's."""
     contexts = ((pod.get("spec") or {}).get("securityContext") or {}, container.get("securityContext") or {})
     return {name: value for context in contexts for name, value in context.items() if value is not None}
 

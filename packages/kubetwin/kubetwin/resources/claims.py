@@ -111,7 +111,7 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
 
 
 def requested_storage(claim: Object) -> Fraction:
-    """What a claim asks for, in bytes."""
+    """Requested size of a claim, in bytes."""
     requests = (claim["spec"].get("resources") or {}).get("requests") or {}
     return parse_quantity(requests.get("storage", 0))
 

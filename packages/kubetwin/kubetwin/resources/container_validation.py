@@ -1,4 +1,4 @@
-"""What the server refuses in a container (pkg/apis/core/validation)."""
+"""Faults of a container that the server refuses (pkg/apis/core/validation)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from kubetwin.resources.resource import STATUS, Resource
 from kubetwin.resources.structural import ANYTHING, check, fields, fill, reference
 
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-"""Verbs in the order in which apiextensions-apiserver lists them."""
+"""Verbs in the order of apiextensions-apiserver's list."""
 
 _UNCHECKED = FieldError(
     "FieldValueInvalid",

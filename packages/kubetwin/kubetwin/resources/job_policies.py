@@ -125,10 +125,10 @@ def _success_rule(rule: Object, completions: int, path: str) -> Iterator[FieldEr
 
 
 def count_indexes(text: str, completions: int) -> int:
-    """How many indexes a list such as `0,2-4` names.
+    """Number of indexes that a list such as `0,2-4` names.
 
     Raises:
-        ValueError: If it is no such list, in the server's words.
+        ValueError: If it is not such a list, in the server's words.
     """
     total, last = 0, -1
     for part in text.split(",") if text else ():

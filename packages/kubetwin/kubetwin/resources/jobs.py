@@ -33,7 +33,7 @@ _INTERNAL = {"podFailurePolicy": "PodFailurePolicy", "successPolicy": "SuccessPo
 """Fields that messages show as the server's internal type prints them."""
 _FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
 _SHOWN_CONDITIONS = ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet")
-"""Conditions that kubectl shows, the most telling first."""
+"""Conditions that kubectl shows, the most important first."""
 _MOST_INDEXES = 100_000
 _NUMBERS = (
     "parallelism",

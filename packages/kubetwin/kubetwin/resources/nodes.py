@@ -96,7 +96,7 @@ def _network_faults(spec: Object) -> Iterator[FieldError]:
 
 
 def _validate_update(new: Object, old: Object) -> list[FieldError]:
-    """What a node has been given stays (pkg/apis/core/validation: ValidateNodeUpdate)."""
+    """Refuse changes of a node's assigned fields (pkg/apis/core/validation: ValidateNodeUpdate)."""
     before, after, faults = old["spec"], new["spec"], list[FieldError]()
     for field, path in (("podCIDR", "spec.podCIDRs"), ("providerID", "spec.providerID")):
         if before.get(field) and after.get(field) != before[field]:

@@ -1,4 +1,4 @@
-"""What the server refuses in the rules for the placement of a pod (pkg/apis/core/validation)."""
+"""Faults of the rules for the placement of a pod that the server refuses (pkg/apis/core/validation)."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def tolerate_lost_nodes(spec: Object, seconds: int) -> None:
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort, from CPU and memory alone."""
+    """Guaranteed, Burstable or BestEffort, from only CPU and memory."""
     containers = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
     asked = False
     guaranteed = True

@@ -60,11 +60,11 @@ _SYSCTLS = frozenset(
 _SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 
 Fault = tuple[str, str]
-"""What is forbidden, and where the pod does it."""
+"""The forbidden setting, and its place in the pod."""
 
 
 def violations(pod: Object, level: str) -> str:
-    """The faults of a pod at a level, in the words of the server; "" if there are none."""
+    """The faults of a pod at a level, in the words of the server; "" without faults."""
     checks: Sequence[Callable[[Object], Iterable[Fault]]] = ()
     if level == "baseline":
         checks = (*_BASELINE, _capabilities_baseline, _host_paths, _seccomp_baseline)
@@ -88,7 +88,7 @@ def _named(names: Sequence[str], noun: str = "container") -> str:
 
 
 def _those(spec: Object, holds: Callable[[Object], object]) -> list[str]:
-    """Names of the containers for which something holds."""
+    """Names of the containers that fulfil a condition."""
     return [container["name"] for container in _containers(spec) if holds(container)]
 
 

@@ -1,4 +1,4 @@
-"""What the server refuses in a ResourceQuota (pkg/apis/core/validation: ValidateResourceQuotaSpec)."""
+"""Faults of a ResourceQuota that the server refuses (pkg/apis/core/validation: ValidateResourceQuotaSpec)."""
 
 from __future__ import annotations
 

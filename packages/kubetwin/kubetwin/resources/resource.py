@@ -73,7 +73,7 @@ class Resource:
     verbs: tuple[str, ...] = ALL_VERBS
     subresources: tuple[Subresource, ...] = ()
     refusal: str = ""
-    """Why clients can create none of this kind; empty if they can."""
+    """Reason why clients cannot create this kind; empty if they can."""
     has_generation: bool = False
     keeps_status: bool = False
     """Whether a new object may bring its status along (nodes, which register themselves)."""

@@ -1,4 +1,5 @@
-"""What the server refuses in a label selector (apimachinery, pkg/apis/meta/v1/validation: ValidateLabelSelector)."""
+"""Faults of a label selector that the server refuses (apimachinery, pkg/apis/meta/v1/validation:
+ValidateLabelSelector)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from kubetwin.model.names import follows, label_value, qualified_name, validate_
 
 
 def selector_faults(selector: Object | None, path: str) -> Iterator[FieldError]:
-    """Faults of labels and requirements; a missing selector has none."""
+    """Faults of labels and requirements; a missing selector is allowed."""
     if not selector:
         return
     yield from validate_labels(selector.get("matchLabels"), f"{path}.matchLabels")

@@ -1,4 +1,4 @@
-"""What the server refuses in a Service (pkg/apis/core/validation: ValidateService)."""
+"""Faults of a Service that the server refuses (pkg/apis/core/validation: ValidateService)."""
 
 from __future__ import annotations
 

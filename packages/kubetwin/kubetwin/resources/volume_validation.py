@@ -1,4 +1,4 @@
-"""What the server refuses in the volumes of a pod (pkg/apis/core/validation: validateVolumes)."""
+"""Faults of a pod's volumes that the server refuses (pkg/apis/core/validation: validateVolumes)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEEDED = {
     "nfs": ("server", "path"),
     "csi": ("driver",),
 }
-"""The fields without which a volume's source names nothing."""
+"""The fields that a volume's source needs to name anything."""
 
 _HOST_PATHS = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
 

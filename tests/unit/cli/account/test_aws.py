@@ -26,7 +26,7 @@ from trainflow.cli.account.facts import (
     Simulation,
     Unknown,
 )
-from trainflow.cli.documents import path_of
+from trainflow.cli.documents import page_path
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/aws-reserved/sso.amazonaws.com/Deployer"
@@ -360,7 +360,7 @@ QUESTIONS = {
 def test_a_question_that_is_forbidden_names_the_permission(permission: str) -> None:
     said = QUESTIONS[permission](GivenAccount())
     assert said == Unknown(
-        f"the caller lacks the permission {permission}", f"Allow {permission}: {path_of('check-account.md')}."
+        f"the caller lacks the permission {permission}", f"Allow {permission}: {page_path('check-account.md')}."
     )
 
 

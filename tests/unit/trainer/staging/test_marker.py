@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_marker_is_a_document_that_people_can_read_and_names_the_folder_that_it_is_about(folder: Path) -> None:
-    marker.write(SAID, folder, path := marker.path_of(folder))
+    marker.write(SAID, folder, path := marker.marker_path(folder))
     assert path == folder.parent / ".demo.ready"
     assert marker.read(folder) == SAID
     text = path.read_text()
@@ -42,7 +42,7 @@ def test_a_marker_is_a_document_that_people_can_read_and_names_the_folder_that_i
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '"url"', "{}", '{"url": "s3://b/a.tar"}', "\xff"])
 def test_what_is_no_marker_says_nothing(folder: Path, text: str) -> None:
-    (path := marker.path_of(folder)).write_bytes(text.encode("latin-1"))
+    (path := marker.marker_path(folder)).write_bytes(text.encode("latin-1"))
     assert marker.read_file(path) is None
     assert marker.read(folder) is None
     assert not marker.is_about(path, folder)
@@ -51,14 +51,14 @@ def test_what_is_no_marker_says_nothing(folder: Path, text: str) -> None:
 def test_a_marker_of_another_version_is_read_as_far_as_it_is_known(folder: Path) -> None:
     """A later version may have added a field, and an earlier one had none of the optional ones."""
     said = {"url": "u", "etag": "e", "files": 1, "bytes": 2, "num_shards": 3, "num_samples": 4}
-    marker.path_of(folder).write_text(json.dumps({**said, "colour": "red"}))
+    marker.marker_path(folder).write_text(json.dumps({**said, "colour": "red"}))
     assert marker.read(folder) == Marker(
         url="u", etag="e", files=1, bytes=2, num_shards=3, num_samples=4, sha256=None, manifest=None, verified=None
     )
 
 
 def test_a_marker_without_its_folder_says_nothing(folder: Path) -> None:
-    marker.write(SAID, folder, marker.path_of(folder))
+    marker.write(SAID, folder, marker.marker_path(folder))
     folder.rename(folder.with_name("moved"))
     assert marker.read(folder) is None
 
@@ -75,7 +75,7 @@ def test_a_marker_among_the_files_moves_beside_them_when_it_is_written_again(fol
     (folder / marker.INSIDE).write_text("{}")
     assert marker.is_inside(folder)
     marker.keep(SAID, folder)
-    assert marker.read_file(marker.path_of(folder)) == SAID
+    assert marker.read_file(marker.marker_path(folder)) == SAID
     assert not (folder / marker.INSIDE).exists()
     assert not marker.is_inside(folder)
 

@@ -312,7 +312,7 @@ def test_s3_is_asked_where_a_bucket_is(monkeypatch: pytest.MonkeyPatch, forbidde
             stub.add_client_error("head_bucket", "403", http_status_code=403, response_meta=headers)
         else:
             stub.add_response("head_bucket", {"BucketRegion": "eu-west-3"}, {"Bucket": "b"})
-        assert s3.region_of(client, "b") == "eu-west-3"
+        assert s3.bucket_region(client, "b") == "eu-west-3"
 
 
 def test_objects_that_may_not_be_listed_are_named_with_the_permission_that_is_missing() -> None:

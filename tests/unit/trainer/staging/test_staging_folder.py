@@ -90,7 +90,7 @@ def test_a_stager_killed_at_any_step_leaves_a_true_marker_and_the_next_one_compl
         destination = tmp_path / str(number) / "demo"
         if before != "nothing":
             fill(destination, "old")
-            beside = marker.path_of(destination)
+            beside = marker.marker_path(destination)
             marker.write(staged("old"), destination, beside if before == "beside" else destination / marker.INSIDE)
         made(destination, "new")
         was_killed = is_killed_before_step(number, destination)
@@ -100,7 +100,7 @@ def test_a_stager_killed_at_any_step_leaves_a_true_marker_and_the_next_one_compl
             require_truth(destination)
         staging_folder.finish(destination)
         assert marker.read(destination) == staged("new")
-        assert marker.is_about(marker.path_of(destination), destination)
+        assert marker.is_about(marker.marker_path(destination), destination)
         require_truth(destination)
         assert not [path for path in (destination.parent / ".demo.staging").rglob("*") if path.is_file()]
     assert number > (3 if before == "nothing" else 6)
@@ -111,7 +111,7 @@ def test_two_kills_in_a_row_change_nothing(tmp_path: Path) -> None:
         for second in range(1, 6):
             destination = tmp_path / f"{first}-{second}" / "demo"
             fill(destination, "old")
-            marker.write(staged("old"), destination, marker.path_of(destination))
+            marker.write(staged("old"), destination, marker.marker_path(destination))
             made(destination, "new")
             for number in (first, second):
                 is_killed_before_step(number, destination)
@@ -129,7 +129,7 @@ def test_files_that_came_after_a_kill_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(DestinationNotEmpty, match="nothing is replaced"):
         staging_folder.finish(destination)
     assert (destination / "thesis.txt").exists()
-    assert not marker.path_of(destination).exists()
+    assert not marker.marker_path(destination).exists()
 
 
 def test_other_files_and_another_data_set_are_named_with_what_to_do(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_other_files_and_another_data_set_are_named_with_what_to_do(tmp_path: Pa
         f"The folder {destination} holds files and no marker beside it says that they were staged, so nothing is "
         "replaced; empty it, or give another --destination."
     )
-    marker.write(staged("old"), destination, marker.path_of(destination))
+    marker.write(staged("old"), destination, marker.marker_path(destination))
     with pytest.raises(DestinationNotEmpty) as other, staging_folder.workplace(destination, url="s3://other/b.tar"):
         pass
     assert str(other.value) == (

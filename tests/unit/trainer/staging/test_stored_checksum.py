@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainer.runtime.errors import DatasetInvalid
-from trainer.staging.stored_checksum import StoredChecksum, Verification, of_object
+from trainer.staging.stored_checksum import StoredChecksum, Verification, find
 
 DIGESTS: Mapping[str, Callable[[bytes], bytes]] = {
     "CRC64NVME": lambda data: checksums.crc64nvme(data).to_bytes(8, "big"),
@@ -175,4 +175,4 @@ class Head:
     ],
 )
 def test_what_s3_keeps_is_read_from_its_head(head: Any, expected: StoredChecksum | None) -> None:
-    assert of_object(head, bucket="b", key="k", size=100, etag='"e"') == expected
+    assert find(head, bucket="b", key="k", size=100, etag='"e"') == expected

@@ -19,7 +19,7 @@ from tests.unit.trainer.staging.object_server import ObjectServer, Read, certifi
 from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging import transfer
 from trainer.staging.source import RemoteFile, open_source
-from trainer.staging.transfer import Range, Transfer, ranges_of
+from trainer.staging.transfer import Range, Transfer, cut_ranges
 
 CONTENT = random.Random(0).randbytes(300_000)
 
@@ -41,7 +41,7 @@ def reader(**more: Any) -> Transfer:
 
 
 def fetched(file: RemoteFile) -> bytes:
-    return b"".join(chunk for _, chunks in reader().fetch(ranges_of(file)) for chunk in chunks)
+    return b"".join(chunk for _, chunks in reader().fetch(cut_ranges(file)) for chunk in chunks)
 
 
 def test_all_ranges_arrive_in_order_and_signed(server: ObjectServer, file: RemoteFile) -> None:
@@ -57,7 +57,7 @@ def test_of_what_is_complete_nothing_is_read(server: ObjectServer, file: RemoteF
 
 
 def test_no_range_is_read_further_ahead_than_there_is_room(server: ObjectServer, file: RemoteFile) -> None:
-    answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
+    answers = reader(bytes_in_flight=50_000).fetch(cut_ranges(file))
     for taken in range(1, 11):
         asked, _ = next(answers)
         assert max(read.end for read in server.reads) <= asked.start + 50_000, taken
@@ -131,7 +131,7 @@ def test_reading_that_is_given_up_waits_for_no_answer(server: ObjectServer, file
 
     server.misbehave = hold_all_but_the_first
     # Few enough for the runtime's connections: of more, the first may have to wait for one of the others.
-    answers = reader(bytes_in_flight=50_000).fetch(ranges_of(file))
+    answers = reader(bytes_in_flight=50_000).fetch(cut_ranges(file))
     next(answers)
     began = time.monotonic()
     try:
@@ -209,7 +209,7 @@ def test_a_public_file_is_read_without_credentials(
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
     server.authorized.clear()
     unsigned = Transfer(encrypted=False, region=None, renew=lambda file: file)
-    assert b"".join(chunk for _, chunks in unsigned.fetch(ranges_of(file, 0, 4)) for chunk in chunks) == CONTENT[:4]
+    assert b"".join(chunk for _, chunks in unsigned.fetch(cut_ranges(file, 0, 4)) for chunk in chunks) == CONTENT[:4]
     assert server.authorized == [False]
     with pytest.raises(DatasetNotFound) as refused:
         reader()
@@ -235,7 +235,7 @@ def test_each_pause_before_another_attempt_is_twice_as_long(
 
 
 def test_an_object_that_was_replaced_meanwhile_is_not_mixed_up(server: ObjectServer, file: RemoteFile) -> None:
-    answers = reader(bytes_in_flight=20_000).fetch(ranges_of(file))
+    answers = reader(bytes_in_flight=20_000).fetch(cut_ranges(file))
     next(answers)
     server.objects["corpus.tar"] = CONTENT[::-1]
     with pytest.raises(DatasetNotFound) as refused:
@@ -261,7 +261,7 @@ def test_a_server_that_gives_everything_for_a_range_is_named() -> None:
 
 
 def test_without_an_etag_another_size_tells_that_a_file_was_replaced(server: ObjectServer, file: RemoteFile) -> None:
-    answers = reader(bytes_in_flight=20_000).fetch(ranges_of(replace(file, etag=None)))
+    answers = reader(bytes_in_flight=20_000).fetch(cut_ranges(replace(file, etag=None)))
     next(answers)
     server.objects["corpus.tar"] = CONTENT[:-1]
     with pytest.raises(DatasetNotFound, match="was replaced while"):

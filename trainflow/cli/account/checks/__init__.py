@@ -22,12 +22,12 @@ from trainflow.configuration.deployment import Configuration
 
 
 def findings(configuration: Configuration, facts: Facts, *, path: Path) -> Iterator[Finding]:
-    """Every check that applies, in the order in which a deployment meets them.
+    """Findings of every check that applies, in the order of a deployment's steps.
 
     Args:
-        configuration: What is to be deployed.
-        facts: What was asked for it.
-        path: Of the configuration, for the commands that put things right.
+        configuration: The configuration to deploy.
+        facts: The answers of the account and the registries.
+        path: Path of the configuration, for the commands in fixes.
     """
     config = path.stem
     yield caller.credentials(configuration, facts)

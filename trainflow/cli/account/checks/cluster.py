@@ -8,7 +8,7 @@ from datetime import timedelta
 from trainflow.cli.account.facts import EksCluster, Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
 from trainflow.cli.account.needs import ADD_ONS, DEFECTIVE_ADD_ONS, stack_names
-from trainflow.cli.documents import path_of
+from trainflow.cli.documents import page_path
 from trainflow.configuration.deployment import Configuration
 
 SOON = timedelta(days=90)
@@ -26,7 +26,7 @@ def kubernetes_version(configuration: Configuration, facts: Facts) -> Iterator[F
         return
     supported = sorted((v.version for v in versions if v.status == "STANDARD_SUPPORT"), key=_minor)
     found = next((version for version in versions if version.version == wanted), None)
-    fix = f"Set cluster.kubernetes_version to one of {', '.join(supported)} that {path_of('deploy.md')} supports."
+    fix = f"Set cluster.kubernetes_version to one of {', '.join(supported)} that {page_path('deploy.md')} supports."
     if found is None or found.status == "UNSUPPORTED":
         what = f"EKS does not offer Kubernetes {wanted}"
         yield fails("kubernetes version", what, why="EKS refuses to make the cluster.", fix=fix)
@@ -152,6 +152,6 @@ def _ours(configuration: Configuration, facts: Facts, found: EksCluster) -> Find
 
 
 def _minor(version: str) -> int:
-    """36 of `1.36`; 0 of what is no version."""
+    """36 for `1.36`; 0 if it is not a version."""
     minor = version.partition(".")[2]
     return int(minor) if minor.isdigit() else 0

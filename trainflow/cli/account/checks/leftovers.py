@@ -1,4 +1,4 @@
-"""What an earlier deployment left behind, and what of this one is there."""
+"""Checks for leftovers of an earlier deployment, and for existing parts of this one."""
 
 from __future__ import annotations
 

@@ -99,6 +99,6 @@ def _patch(image: NodeImage) -> str | None:
 
 
 def _order(release: str) -> tuple[int, ...]:
-    """Sortable; what is no release comes first."""
+    """Sort key of a release; other texts come first."""
     parts = release.replace("-", ".").split(".")
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()

@@ -1,4 +1,4 @@
-"""Who can reach the cluster, and who is told."""
+"""Checks of the people who can reach the cluster, and of those who get messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipaddress import ip_address, ip_network
 
 from trainflow.cli.account.facts import Facts, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
-from trainflow.cli.documents import path_of
+from trainflow.cli.documents import page_path
 from trainflow.configuration.deployment import Configuration
 
 
@@ -66,7 +66,7 @@ def way_in(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
             "the API server is private: cluster.public_endpoint_cidrs is empty",
             why="kubectl works from inside the VPC only.",
             fix="Name the networks that you work from in cluster.public_endpoint_cidrs, or see "
-            f"{path_of('deploy.md')} for a way in.",
+            f"{page_path('deploy.md')} for a way in.",
         )
 
 

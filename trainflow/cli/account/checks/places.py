@@ -1,4 +1,4 @@
-"""Where the nodes stand: zones, what they offer, what was reserved in them."""
+"""Checks of the nodes' zones: their offerings and reservations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the account may have, against what the deployment takes."""
+"""Checks of the account's quotas against the needs of the deployment."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
-from lambdas.logic.sight import blind_after, end_of_sight, long_run_ends, timestamp
+from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
@@ -25,8 +25,8 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 def test_a_job_is_watched_until_its_own_time_limit_has_passed() -> None:
     run = run_of(spec_with(limits={"blind_minutes": 10, "gang_timeout_minutes": 30, "max_duration_hours": 2}))
-    assert blind_after(run.spec.limits, now=NOW) == NOW + timedelta(minutes=10)
-    end = end_of_sight(run, Spending(), submitted_at=NOW)
+    assert report_unreachable_at(run.spec.limits, now=NOW) == NOW + timedelta(minutes=10)
+    end = unreachable_deadline(run, Spending(), submitted_at=NOW)
     assert (end.at, end.limit) == (NOW + timedelta(hours=2, minutes=30 + 15), None)
 
 

@@ -1,4 +1,4 @@
-"""Protocol of a system in which runs hold something, so that what ended runs have left is found and deleted."""
+"""Protocol of a system that holds objects of runs, so that the sweep can find and delete those of ended runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 from trainflow.models.leftovers import Held
 
 
-class Holder(Protocol):
+class RunObjects(Protocol):
     """A cluster, with the things of all runs of the deployment."""
 
     def held(self) -> list[Held]:
