@@ -21,7 +21,7 @@ from statistics import median
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.client.files import write_record
-from trainflow.models.run_record import RunRecord, RunStatus
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 REPOSITORY = Path(__file__).parent.parent
 SPEC = REPOSITORY / "runs" / "demo.yaml"

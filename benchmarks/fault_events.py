@@ -20,10 +20,10 @@ from local.aws.deployment import LOST_REQUESTS, REQUESTS
 from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.place import RunSummary
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_table import KEY, SURVEY_KEY, LastSurvey
+from trainflow.nodes.instances import nodegroup_name
 from trainflow.record.history import visits
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
+from trainflow.workflow.run_table import KEY, SURVEY_KEY, LastSurvey
 
 NUM_STEPS = 3
 IDLE_TYPE = "trn1.2xlarge"

@@ -15,7 +15,7 @@ from local.aws import folder_buckets
 from local.aws.faults import Duplicate, Fault, FaultPlan, no_faults
 from local.aws.throttling import CODES
 from local.twin import Twin
-from trainflow.models.functions import EVENT_HANDLERS, TASKS
+from trainflow.deployment.functions import EVENT_HANDLERS, TASKS
 
 FAULTS: Mapping[str, Fault] = {
     "crash-before": Fault(error="Runtime.ExitError"),

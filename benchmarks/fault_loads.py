@@ -33,8 +33,8 @@ from local.no_op_logs import STEPS, step_loss
 from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.place import RunSummary
-from trainflow.models.run_record import RunError, RunStatus
 from trainflow.state_machines import definition
+from trainflow.workflow.run_record import RunError, RunStatus
 
 NUM_STOPPED = 5
 NUM_CONTENTS = 4

@@ -31,12 +31,12 @@ from benchmarks.result import BenchmarkFailed
 from local.place import TwinRuns
 from local.planned_faults import OUT_OF_SERVICE
 from local.twin import Twin
+from trainflow.deployment.kubernetes_names import RUN_LABEL, STAGE_LABEL
 from trainflow.failures.error_table import error_list
-from trainflow.models.kubernetes_names import RUN_LABEL, STAGE_LABEL
-from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, visits
 from trainflow.record.restarts import restarts
+from trainflow.workflow.run_record import RunError, RunStatus
 
 POLL_SECONDS = 30
 """The default of `limits.poll_seconds`."""

@@ -18,9 +18,9 @@ from local.aws import deployment
 from local.place import TwinRuns
 from local.twin import Twin
 from trainflow.client.observe.executions import ExecutionTree
-from trainflow.models.run_record import RunRecord
 from trainflow.record.history import ExecutionHistory, arn_of_execution
 from trainflow.record.jobs import GANGS
+from trainflow.workflow.run_record import RunRecord
 
 TIME_SCALE = 100
 RUN_SECONDS = 900.0

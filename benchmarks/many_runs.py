@@ -16,8 +16,8 @@ from kubetwin.kubeconfig import load_connection
 
 from local.aws import deployment
 from local.twin import Twin
-from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
-from trainflow.models.kubernetes_names import CLAIM_LABEL, JOB_LABEL, RUN_LABEL
+from trainflow.deployment.kubernetes_names import CLAIM_LABEL, JOB_LABEL, RUN_LABEL
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL, nodegroup_name
 
 LEFT_SECONDS = 30.0
 """Deleted pods take a moment: their node agents have the last word."""

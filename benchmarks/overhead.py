@@ -17,8 +17,8 @@ from typing import Any
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 from trainflow.client.files import read_record
-from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.record.build import overhead_by_state
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 REPOSITORY = Path(__file__).parent.parent
 SPEC = REPOSITORY / "runs" / "demo.yaml"

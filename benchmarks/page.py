@@ -26,11 +26,11 @@ from statistics import median
 from typing import Any
 
 from benchmarks.result import BenchmarkFailed, Result, this_machine
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
+from trainflow.workflow.run_record import RunStatus
 
 NUM_STEPS = 1_000_000
 NUM_LINES = 10_000

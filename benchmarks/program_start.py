@@ -26,9 +26,9 @@ import json, sys
 from datetime import UTC, datetime
 from lambdas.backends.job import render
 from lambdas.logic.jobs import job_of
-from trainflow.models.compile_cache import CacheUse, Hold
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.workflow.compile_cache import CacheUse, Hold
+from trainflow.workflow.run import Run, Stage
+from trainflow.spec.run_spec import parse_run_spec
 given = json.loads(sys.argv[1])
 run = Run(run_id="start-0123456789ab", execution_arn="arn:aws:states:us-west-2:123456789012:execution:a:b",
     started_at=datetime(2026, 1, 1, tzinfo=UTC), spec=parse_run_spec(given["spec"]), tools_image="tools")

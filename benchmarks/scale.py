@@ -37,12 +37,12 @@ from local.aws.lambda_runtime import FunctionConfiguration, LambdaRuntime
 from local.aws.server import AwsServer
 from local.node_shapes import instance_shape, instance_type_named
 from local.shared_storage import grant, offer
-from trainflow.models.functions import TASKS
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.kubernetes_access import Access
-from trainflow.models.run import JobRef, MetricsCursor, Run
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.deployment.functions import TASKS
+from trainflow.deployment.kubernetes_access import Access
+from trainflow.nodes.instances import nodegroup_name
 from trainflow.protocol.metrics_line import metrics_line
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run import JobRef, MetricsCursor, Run
 
 SPEC = Path(__file__).parent.parent / "runs" / "bert-large.yaml"
 SIZES = (2, 16, 128, 1024)

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainflow.models.run_spec import RunSpec
 from trainflow.protocol import variables
+from trainflow.spec.run_spec import RunSpec
 
 
 def nothing_to_continue(spec: RunSpec, *, runs: Path, repository: Path) -> str | None:

@@ -16,12 +16,12 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from local.aws.faults import NAMES_OF_FAULTS, Fault
 from local.aws.throttling import CODES
 from trainflow.client.place import PlaceUnavailable
+from trainflow.deployment.functions import FUNCTIONS
 from trainflow.errors import InvalidRunSpec
 from trainflow.failures.error_table import error_table
-from trainflow.models.functions import FUNCTIONS
-from trainflow.models.sentences import sentences, shortened
-from trainflow.models.spec_document import decode
-from trainflow.models.spec_section import Section
+from trainflow.spec.document import decode
+from trainflow.spec.section import Section
+from trainflow.spec.sentences import sentences, shortened
 from trainflow.state_machines import NAMES, definition
 
 NODE_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

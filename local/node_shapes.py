@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from kubetwin.node.shape import NodeShape
 
-from trainflow.models.daemon_sets import on_node
-from trainflow.models.instances import (
+from trainflow.deployment.kubernetes_names import SMALL_JOB_NODES, TRAINING_NODES
+from trainflow.nodes.daemon_sets import on_node
+from trainflow.nodes.instances import (
     INSTANCE_TYPE_LABEL,
     INSTANCE_TYPES,
     SYSTEM_INSTANCE,
     InstanceType,
     unknown_type,
 )
-from trainflow.models.kubernetes_names import SMALL_JOB_NODES, TRAINING_NODES
-from trainflow.models.node_room import room_for_pods
+from trainflow.nodes.node_room import room_for_pods
 
 SMALL_JOBS_NODEGROUP = "small-jobs"
 """Node group of the permanent nodes for small jobs."""

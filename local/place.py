@@ -39,12 +39,12 @@ from trainflow.client.runs import STOP_SECONDS, DeployedRuns
 from trainflow.client.twin_address import HeldAddress, HeldStart
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.connection import from_kubeconfig
-from trainflow.models.code import packed_key
-from trainflow.models.planned_run import PlannedRun
-from trainflow.models.run_record import RunError
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.protocol.pods import RUNS
+from trainflow.spec.code import packed_key
+from trainflow.spec.limits import require_limits_ahead
+from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.planned_run import PlannedRun
+from trainflow.workflow.run_record import RunError
 
 if TYPE_CHECKING:  # a run without faults imports no plan of them
     from local.planned_faults import PlannedFaults

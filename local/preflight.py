@@ -12,10 +12,10 @@ from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmMissing
 from trainflow.client.private_folder import make_private
 from trainflow.errors import DatasetNotFound, InvalidRunSpec, TrainflowError
-from trainflow.models.gang_fit import require_fit, require_partition_fit
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.workload import Workload
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.spec.gang_fit import require_fit, require_partition_fit
+from trainflow.spec.run_spec import RunSpec
+from trainflow.spec.workload import Workload
 
 
 class MachineUnfit(TrainflowError):

@@ -13,10 +13,10 @@ from typing import Any
 from kubetwin.client import ApiClient, RequestRefused
 from kubetwin.resources.daemonsets import NOWHERE
 
-from trainflow.models.instances import DEVICE_PLUGINS
-from trainflow.models.kubernetes_access import access_manifests
-from trainflow.models.network_policies import AGENT_SETTING, VPC_CNI
-from trainflow.models.volcano_queues import TUTORIAL_QUEUE, queue_manifest
+from trainflow.deployment.kubernetes_access import access_manifests
+from trainflow.deployment.network_policies import AGENT_SETTING, VPC_CNI
+from trainflow.deployment.volcano_queues import TUTORIAL_QUEUE, queue_manifest
+from trainflow.nodes.instances import DEVICE_PLUGINS
 from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT
 
 NAMESPACE_LABELS = {"pod-security.kubernetes.io/enforce": "baseline", "pod-security.kubernetes.io/warn": "restricted"}

@@ -14,7 +14,7 @@ from lambdas.logic.jobs import job_of
 from tests.unit.lambdas import test_manifests as manifests
 from tests.unit.lambdas import test_messages as messages
 from tests.unit.lambdas import test_slurm_script as scripts
-from trainflow.models.run import Run, Stage
+from trainflow.workflow.run import Run, Stage
 
 
 class Blocks(yaml.SafeDumper):

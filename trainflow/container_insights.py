@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from trainflow.models.run_record import NodesBusy
 from trainflow.record.placement import MAX_NODES
+from trainflow.workflow.run_record import NodesBusy
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient

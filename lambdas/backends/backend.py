@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
-from trainflow.models.log_line import LogLine
-from trainflow.models.preflight import Probed
-from trainflow.models.run import JobRef, Run
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.record.placement import Placement
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.preflight import Probed
+from trainflow.workflow.run import JobRef, Run
 
 
 @dataclass(frozen=True)

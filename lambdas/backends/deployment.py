@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from trainflow.models.environment import ArtifactEnvironment, SlurmEnvironment
+from trainflow.deployment.environment import ArtifactEnvironment, SlurmEnvironment
 
 
 class Deployment(Protocol):

@@ -10,9 +10,9 @@ from lambdas.backends.kubernetes import pods
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import count, ended_by_condition, time_of, unfinished
 from lambdas.logic.jobs import Job
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.run import JobRef
+from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobRef
 
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
 """Condition of a pod that a drain, a taint, preemption or garbage collection ends."""

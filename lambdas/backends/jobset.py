@@ -10,9 +10,9 @@ from lambdas.backends.kubernetes import pods
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import count, ended_by_condition, unfinished
 from lambdas.logic.jobs import Job
-from trainflow.models.backends import GANG, KUBERNETES_KINDS
-from trainflow.models.run import JobRef
+from trainflow.deployment.backends import GANG, KUBERNETES_KINDS
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobRef
 
 DESCRIPTION = KUBERNETES_KINDS["jobset"]
 

@@ -10,9 +10,9 @@ from lambdas.backends.kubernetes import pods
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import time_of, unfinished
 from lambdas.logic.jobs import Job
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.run import JobPhase, JobRef
+from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobPhase, JobRef
 
 DESCRIPTION = KUBERNETES_KINDS["pod"]
 

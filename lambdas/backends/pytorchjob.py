@@ -10,11 +10,11 @@ from lambdas.backends.kubernetes import pods
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import count, ended_by_condition, time_of, unfinished
 from lambdas.logic.jobs import Job
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.kubernetes_names import FIRST_NODE_RANK_LABEL
-from trainflow.models.run import JobRef
-from trainflow.models.run_spec import Elastic
+from trainflow.deployment.backends import KUBERNETES_KINDS
+from trainflow.deployment.kubernetes_names import FIRST_NODE_RANK_LABEL
 from trainflow.observed.job import JobStatus
+from trainflow.spec.run_spec import Elastic
+from trainflow.workflow.run import JobRef
 
 DESCRIPTION = KUBERNETES_KINDS["pytorchjob"]
 

@@ -12,7 +12,7 @@ from lambdas.backends.kubernetes.backend import KubernetesBackend, held_objects
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.run_objects import RunObjects
 from lambdas.backends.slurm.backend import SlurmBackend, SlurmRunObjects
-from trainflow.models.backends import BackendName
+from trainflow.deployment.backends import BackendName
 
 KINDS: Mapping[BackendName, JobKind] = {
     kind.name: kind for kind in (job.KIND, jobset.KIND, volcano.KIND, pytorchjob.KIND, pod.KIND)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from trainflow.models.leftovers import Held
+from trainflow.workflow.leftovers import Held
 
 
 class RunObjects(Protocol):

@@ -11,12 +11,12 @@ from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import count, time_of, unfinished
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from trainflow.models.backends import GANG, KUBERNETES_KINDS
-from trainflow.models.preflight import Unknown
-from trainflow.models.run import JobPhase, JobRef
-from trainflow.models.run_spec import Compute
-from trainflow.models.volcano_queues import DEFAULT_QUEUE
+from trainflow.deployment.backends import GANG, KUBERNETES_KINDS
+from trainflow.deployment.volcano_queues import DEFAULT_QUEUE
 from trainflow.observed.job import JobStatus
+from trainflow.spec.run_spec import Compute
+from trainflow.workflow.preflight import Unknown
+from trainflow.workflow.run import JobPhase, JobRef
 
 DESCRIPTION = KUBERNETES_KINDS["volcano"]
 

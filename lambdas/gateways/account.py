@@ -15,9 +15,9 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from trainflow.models.image_names import EcrImage
-from trainflow.models.offerings import VcpuQuota
-from trainflow.models.preflight import Quota, Unknown, Zone
+from trainflow.deployment.image_names import EcrImage
+from trainflow.nodes.offerings import VcpuQuota
+from trainflow.workflow.preflight import Quota, Unknown, Zone
 
 SHORT_TIMEOUTS = Config(connect_timeout=3, read_timeout=8, retries={"total_max_attempts": 2})
 

@@ -10,7 +10,7 @@ from typing import Any
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from lambdas.gateways.aws import client, translated
-from trainflow.models.compile_cache import EXPIRES_AT, KEY, CacheRecord, CacheState, expiry
+from trainflow.workflow.compile_cache import EXPIRES_AT, KEY, CacheRecord, CacheState, expiry
 
 FREE = f"attribute_not_exists({KEY})"
 SAME_LEASE = "#state = :compiling AND run_id = :run_id AND since = :since"

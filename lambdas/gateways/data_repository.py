@@ -10,8 +10,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
+from trainflow.deployment.data_import import Import
 from trainflow.errors import StorageFailed
-from trainflow.models.data_import import Import
 
 IMPORT = "IMPORT_METADATA_FROM_REPOSITORY"
 

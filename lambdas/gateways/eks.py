@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import NodegroupNotFound
 from trainflow.kubernetes import eks as kubernetes_eks
-from trainflow.models.training_nodes import FailedLaunch, Nodegroup, ScalingGroup
+from trainflow.nodes.training_nodes import FailedLaunch, Nodegroup, ScalingGroup
 
 MAX_ACTIVITIES = 20
 """Newest activities of an Auto Scaling group that are read. A group without capacity fails every few minutes."""

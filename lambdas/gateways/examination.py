@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.deployment.kubernetes_names import JOB_LABEL
+from trainflow.deployment.network_policies import enforces_policies
 from trainflow.errors import ClusterAccessDenied
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import NotFound, RequestRefused
-from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.kubernetes_names import JOB_LABEL
-from trainflow.models.network_policies import enforces_policies
-from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
-from trainflow.models.run_spec import Compute
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
 from trainflow.observed.containers import program_image
 from trainflow.observed.node import Node, read_node
+from trainflow.spec.run_spec import Compute
+from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 
 SETTLED_AFTER = timedelta(minutes=5)
 """A ready node counts as settled after this time: its device plugins start a minute or two after it."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lambdas.gateways.aws import client, translated
-from trainflow.models.leftovers import Execution
-from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory, arn_of_execution
+from trainflow.workflow.leftovers import Execution
+from trainflow.workflow.run_record import RunStatus
 
 EVENTS_PER_PAGE = 1000
 """Largest page of `GetExecutionHistory`."""

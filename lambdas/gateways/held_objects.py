@@ -7,13 +7,20 @@ from contextlib import suppress
 from typing import Any
 
 from lambdas.gateways.kubernetes_objects import grants_name, parse_claim
+from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.deployment.kubernetes_names import (
+    BACKEND_LABEL,
+    CLAIM_LABEL,
+    JOB_LABEL,
+    MANAGED_BY,
+    RUN_LABEL,
+    STAGE_LABEL,
+)
+from trainflow.deployment.network_policies import API, KIND, PLURAL
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import AlreadyExists, NotFound
-from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
-from trainflow.models.leftovers import CLAIM, GRANT, POD, SERVICE, Held, HeldObject
-from trainflow.models.network_policies import API, KIND, PLURAL
-from trainflow.models.run import Stage
+from trainflow.workflow.leftovers import CLAIM, GRANT, POD, SERVICE, Held, HeldObject
+from trainflow.workflow.run import Stage
 
 GANGS = frozenset({Stage.PRECOMPILE.value, Stage.TRAINING.value})
 """Stages whose pods occupy training nodes."""

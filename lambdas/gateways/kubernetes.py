@@ -26,15 +26,9 @@ from lambdas.gateways.kubernetes_objects import (
     pending_reason,
     troubled_pods,
 )
-from trainflow.errors import BackendNotInstalled, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
-from trainflow.kubernetes.api import LineStream
-from trainflow.kubernetes.connection import from_endpoint
-from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
-from trainflow.kubernetes.renewable import RenewableApi
-from trainflow.models import network_policies
-from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.kubernetes_names import (
+from trainflow.deployment import network_policies
+from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.deployment.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
     CORDONED_ANNOTATION,
@@ -48,12 +42,18 @@ from trainflow.models.kubernetes_names import (
     SPEC_HASH_ANNOTATION,
     STAGE_LABEL,
 )
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobRef, Stage
-from trainflow.models.training_nodes import Claim, Grants
+from trainflow.errors import BackendNotInstalled, ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
+from trainflow.kubernetes.api import LineStream
+from trainflow.kubernetes.connection import from_endpoint
+from trainflow.kubernetes.faults import AlreadyExists, NotFound, RequestRefused
+from trainflow.kubernetes.renewable import RenewableApi
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
+from trainflow.nodes.training_nodes import Claim, Grants
 from trainflow.observed.containers import is_shared, program_exit_code, workload
 from trainflow.observed.node import Node, read_node
 from trainflow.observed.pod import Pod, read_pod
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import JobRef, Stage
 
 TOKEN_LIFETIME_SECONDS = 600
 """EKS accepts a token for 15 minutes; it is renewed well before."""

@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from trainflow.deployment.kubernetes_names import CLAIM_LABEL, RUN_LABEL
 from trainflow.failures.log_lines import FIRST_SIGNAL_EXIT_CODE
-from trainflow.models.kubernetes_names import CLAIM_LABEL, RUN_LABEL
-from trainflow.models.log_line import LogLine
-from trainflow.models.training_nodes import Claim
+from trainflow.nodes.training_nodes import Claim
 from trainflow.observed.containers import (
     disruption,
     is_injected,
@@ -19,6 +18,7 @@ from trainflow.observed.containers import (
 from trainflow.observed.containers import phase as phase_of
 from trainflow.observed.node import Node
 from trainflow.observed.pod import Pod, read_pod
+from trainflow.workflow.log_line import LogLine
 
 DISRUPTIONS = ("Preempted", "TaintManagerEviction")
 """Reasons of events about a pod that the cluster ends: the scheduler's for preemption, and that of the controller that

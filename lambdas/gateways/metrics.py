@@ -9,10 +9,10 @@ from botocore.exceptions import ClientError
 
 from lambdas.gateways.aws import client, translated
 from trainflow.container_insights import read_mean_utilization
-from trainflow.models.metric_datum import Datum
-from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
-from trainflow.models.run_record import NodesBusy
 from trainflow.record.placement import Placement
+from trainflow.workflow.metric_datum import Datum
+from trainflow.workflow.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE
+from trainflow.workflow.run_record import NodesBusy
 
 MAX_DATA_PER_CALL = 1000
 """Quota of PutMetricData."""

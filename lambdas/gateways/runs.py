@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from lambdas.gateways.aws import client, translated
 from trainflow.errors import JobConflict
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import (
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import (
     EXPIRES_AT,
     KEY,
     SURVEY_KEY,

@@ -17,10 +17,10 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
 from lambdas.logic.compile_cache import cache_key, has_waited_too_long
 from lambdas.logic.run_limits import require_within_limits
-from trainflow.models.compile_cache import CacheRecord, CacheState, CacheUse, Hold, new_lease, own_folder
-from trainflow.models.environment import CacheEnvironment
-from trainflow.models.pauses import pause_seconds
-from trainflow.models.run import Run
+from trainflow.deployment.environment import CacheEnvironment
+from trainflow.workflow.compile_cache import CacheRecord, CacheState, CacheUse, Hold, new_lease, own_folder
+from trainflow.workflow.pauses import pause_seconds
+from trainflow.workflow.run import Run
 
 
 class Event(BaseModel):

@@ -8,8 +8,8 @@ from lambdas.backends.run_objects import RunObjects
 from lambdas.gateways import kubernetes
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.handlers.environment import read
-from trainflow.models.backends import BackendName
-from trainflow.models.environment import (
+from trainflow.deployment.backends import BackendName
+from trainflow.deployment.environment import (
     ArtifactEnvironment,
     ClusterEnvironment,
     ReplacementEnvironment,

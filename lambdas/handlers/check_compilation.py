@@ -15,9 +15,9 @@ from lambdas.handlers import backends
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger, task
 from lambdas.logic.compilation import compilation
-from trainflow.models.compile_cache import CacheUse, Hold
-from trainflow.models.environment import CacheEnvironment
-from trainflow.models.run import JobRef, Run
+from trainflow.deployment.environment import CacheEnvironment
+from trainflow.workflow.compile_cache import CacheUse, Hold
+from trainflow.workflow.run import JobRef, Run
 
 TAIL_LINES = 200
 """Last lines of the log that are read: the compiler prints the counts at its end."""

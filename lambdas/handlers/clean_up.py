@@ -30,11 +30,11 @@ from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.releasing import Released, release_caches, release_run
 from lambdas.handlers.task import logger, task
 from lambdas.logic.messages import stopped, subject
-from trainflow.models.environment import ArtifactEnvironment, DeploymentEnvironment, RunTableEnvironment
-from trainflow.models.run_ended import DETAIL_TYPE, SOURCE, run_ended
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_table import RunRow
+from trainflow.deployment.environment import ArtifactEnvironment, DeploymentEnvironment, RunTableEnvironment
 from trainflow.record.failure import explained
+from trainflow.workflow.run_ended import DETAIL_TYPE, SOURCE, run_ended
+from trainflow.workflow.run_record import RunRecord, RunStatus
+from trainflow.workflow.run_table import RunRow
 
 NOTHING = Released([], 0)
 

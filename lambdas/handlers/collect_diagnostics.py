@@ -14,9 +14,9 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.task import task
 from lambdas.logic.diagnostics import for_payload, pod_diagnosis
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.run import Run
+from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
+from trainflow.workflow.run import Run
 
 
 class Event(BaseModel):

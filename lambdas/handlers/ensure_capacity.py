@@ -11,9 +11,9 @@ from lambdas.handlers import backends
 from lambdas.handlers.task import task
 from lambdas.logic.capacity import is_given_up
 from lambdas.logic.run_limits import held, require_within_limits, seconds_left
-from trainflow.models.pauses import pause_seconds
-from trainflow.models.run import MetricsCursor, Run, Spending
 from trainflow.record.cost import region_of
+from trainflow.workflow.pauses import pause_seconds
+from trainflow.workflow.run import MetricsCursor, Run, Spending
 
 MAX_QUOTATION = 300
 """Longest message of AWS that is quoted in the execution's history."""

@@ -1,6 +1,6 @@
 """A function's environment variables, read at the edge and with their types.
 
-`trainflow/models/environment.py` declares them, and `trainflow/models/functions.py` says which a function is given.
+`trainflow/deployment/environment.py` declares them; `trainflow/deployment/functions.py` lists those of each function.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from trainflow.models.environment import Settings
+from trainflow.deployment.environment import Settings
 
 Read = TypeVar("Read", bound=Settings)
 

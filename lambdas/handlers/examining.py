@@ -12,9 +12,9 @@ from lambdas.logic.compile_cache import cache_key
 from lambdas.logic.preflight.cache import compilation_findings
 from lambdas.logic.preflight.dataset import needs_stored_checksum
 from lambdas.logic.preflight.findings import Finding
-from trainflow.models.environment import CacheEnvironment
-from trainflow.models.preflight import DatasetFacts, Unknown
-from trainflow.models.run_spec import Dataset, RunSpec
+from trainflow.deployment.environment import CacheEnvironment
+from trainflow.spec.run_spec import Dataset, RunSpec
+from trainflow.workflow.preflight import DatasetFacts, Unknown
 
 
 def dataset_facts(dataset: Dataset | None) -> DatasetFacts:

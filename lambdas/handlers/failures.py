@@ -6,8 +6,8 @@ from lambdas.backends.backend import Backend
 from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.logic.watching import failure
 from trainflow.errors import TrainflowError
-from trainflow.models.run import JobRef
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobRef
 
 
 def job_failure(

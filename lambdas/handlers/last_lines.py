@@ -15,8 +15,8 @@ from lambdas.gateways import objects
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger
 from lambdas.logic.diagnostics import KEPT_LINES, MAX_KEPT_BYTES, kept_lines, kept_text
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.log_line import LogLine
+from trainflow.deployment.environment import ArtifactEnvironment
+from trainflow.workflow.log_line import LogLine
 
 KEEPING_SECONDS = 15.0
 """No further log is started after this time: the last one may hang for 20 seconds more, and the function still has to

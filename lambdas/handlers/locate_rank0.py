@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from lambdas.handlers import backends
 from lambdas.handlers.task import task
-from trainflow.models.run import JobRef, Run
+from trainflow.workflow.run import JobRef, Run
 
 
 class Event(BaseModel):

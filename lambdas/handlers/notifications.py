@@ -1,7 +1,7 @@
 """Functions for handlers that send messages to people, and the list of channels.
 
 Another channel is a module in `lambdas/gateways/notifications/` and a line in `CHANNELS`. Its settings join those of
-the topic in `trainflow/models/functions.py`, its permissions those of the topic in the stacks.
+the topic in `trainflow/deployment/functions.py`, its permissions those of the topic in the stacks.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from lambdas.gateways.notifications.topic import Topic
 from lambdas.gateways.runs import NoticeState, RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger
+from trainflow.deployment.environment import NotificationEnvironment
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.environment import NotificationEnvironment
 
 
 def _topic() -> Channel:

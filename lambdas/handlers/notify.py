@@ -18,10 +18,10 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import note, notify_once
 from lambdas.handlers.task import task
 from lambdas.logic.messages import message, near_limit, restarted, subject, unread, unseen
-from trainflow.models.environment import RunTableEnvironment
-from trainflow.models.run import JobRef, LimitWarning, MetricsCursor
-from trainflow.models.run_record import RunStatus
+from trainflow.deployment.environment import RunTableEnvironment
 from trainflow.record.failure import caught_error
+from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor
+from trainflow.workflow.run_record import RunStatus
 
 
 class Event(BaseModel):

@@ -15,11 +15,11 @@ from lambdas.logic.jobs import GANGS, Job, job_of
 from lambdas.logic.preflight.dataset import dataset_findings
 from lambdas.logic.preflight.findings import Finding, Note, Problem, notes, problems
 from lambdas.logic.run_limits import longest_job
+from trainflow.deployment.environment import ArtifactEnvironment, CacheEnvironment
 from trainflow.errors import BackendNotInstalled, InvalidRunSpec, TrainflowError
-from trainflow.models.compile_cache import CacheState, CacheUse, Hold, shared_folder
-from trainflow.models.environment import ArtifactEnvironment, CacheEnvironment
-from trainflow.models.planned_run import PlannedJob, PlannedRun, RunRequest
-from trainflow.models.run import Run, Spending, Stage
+from trainflow.workflow.compile_cache import CacheState, CacheUse, Hold, shared_folder
+from trainflow.workflow.planned_run import PlannedJob, PlannedRun, RunRequest
+from trainflow.workflow.run import Run, Spending, Stage
 
 NO_PROBE = Note("workload: image, program, arguments and free space, which the run's preflight examines in a pod.")
 UNKNOWN_DIGEST = Note(

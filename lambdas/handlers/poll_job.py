@@ -27,9 +27,9 @@ from lambdas.logic.watching import (
     require_progress,
 )
 from trainflow.errors import TrainflowError
-from trainflow.models.pauses import watch_seconds
-from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Run, Spending
-from trainflow.models.run_spec import Limits
+from trainflow.spec.run_spec import Limits
+from trainflow.workflow.pauses import watch_seconds
+from trainflow.workflow.run import JobPhase, JobRef, MetricsCursor, Run, Spending
 
 NEWEST_LINES = 10
 """Lines of a compiler's log that are read: the last one may be incomplete, and lines may be out of order."""

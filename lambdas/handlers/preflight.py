@@ -31,12 +31,12 @@ from lambdas.logic.preflight.probe import (
     secret_out_of_reach,
 )
 from lambdas.logic.watching import gang_is_overdue
+from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.errors import SecretUnavailable, TrainflowError
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.pauses import pause_seconds
-from trainflow.models.planned_run import RunRequest
-from trainflow.models.preflight import Probed
-from trainflow.models.run import Run, Stage
+from trainflow.workflow.pauses import pause_seconds
+from trainflow.workflow.planned_run import RunRequest
+from trainflow.workflow.preflight import Probed
+from trainflow.workflow.run import Run, Stage
 
 UNFINISHED: dict[str, Any] = {"finished": False, "image_digest": None, "versions": {}, "notes": []}
 """The answer while the probe has not ended."""

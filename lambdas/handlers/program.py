@@ -13,8 +13,8 @@ from lambdas.handlers.task import logger
 from lambdas.logic.jobs import Job
 from lambdas.logic.small_jobs import attempt_after
 from trainflow.errors import TrainflowError
-from trainflow.models.run import JobPhase
 from trainflow.protocol.result import read_result
+from trainflow.workflow.run import JobPhase
 
 
 @dataclass(frozen=True)

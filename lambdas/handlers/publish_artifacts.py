@@ -13,9 +13,9 @@ from lambdas.handlers.program import advance_program
 from lambdas.handlers.task import task
 from lambdas.handlers.training_result import trained_steps
 from lambdas.logic.jobs import job_of
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.pauses import pause_seconds
-from trainflow.models.run import JobRef, Run, Stage
+from trainflow.deployment.environment import ArtifactEnvironment
+from trainflow.workflow.pauses import pause_seconds
+from trainflow.workflow.run import JobRef, Run, Stage
 
 
 class Event(BaseModel):

@@ -12,8 +12,8 @@ from lambdas.handlers import backends
 from lambdas.handlers.publishing import position_in, publish_lines
 from lambdas.handlers.task import task
 from lambdas.logic.unread_log import UnreadLines
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import MetricsCursor, Run
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import MetricsCursor, Run
 
 READING_SECONDS = 30.0
 """Time for reading, of the function's 60 seconds: a request that hangs and its retry have to fit into the rest."""

@@ -23,12 +23,12 @@ from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import Batch, advanced, is_behind, next_batch
 from lambdas.logic.unread_log import UnreadLines
 from trainflow.background import Worker
+from trainflow.deployment.environment import ClusterEnvironment, DeploymentEnvironment
 from trainflow.errors import TrainflowError
-from trainflow.models.environment import ClusterEnvironment, DeploymentEnvironment
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobRef, LogPosition, MetricsCursor, Run, Stage
 from trainflow.progress.reader import lines_apart, warning
 from trainflow.record.steps import KeptSteps
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import JobRef, LogPosition, MetricsCursor, Run, Stage
 
 LAST_LINES_SECONDS = 125.0
 """The log of a pod that is being deleted is followed for a pod's grace period and a little more."""

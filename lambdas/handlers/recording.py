@@ -17,14 +17,14 @@ from lambdas.gateways import executions, metrics, objects
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger
+from trainflow.deployment.environment import ArtifactEnvironment, ClusterEnvironment, RunTableEnvironment
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.environment import ArtifactEnvironment, ClusterEnvironment, RunTableEnvironment
-from trainflow.models.run import run_id_for
-from trainflow.models.run_record import NodesBusy, RunError, RunRecord, RunStatus
 from trainflow.record.build import build_record
 from trainflow.record.history import child_arns
 from trainflow.record.steps import FILE_NAME, KeptSteps, kept_steps_from_json
 from trainflow.report import render_report
+from trainflow.workflow.run import run_id_for
+from trainflow.workflow.run_record import NodesBusy, RunError, RunRecord, RunStatus
 
 MAX_WINDOWS = 200
 """Newest watch windows whose length is requested, with one call each: a month has fewer than a hundred."""

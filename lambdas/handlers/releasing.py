@@ -10,7 +10,7 @@ from lambdas.gateways.compile_caches import CompileCaches
 from lambdas.handlers import recording
 from lambdas.handlers.environment import read
 from lambdas.handlers.last_lines import keep_last_lines
-from trainflow.models.environment import CacheEnvironment
+from trainflow.deployment.environment import CacheEnvironment
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from lambdas.handlers.task import logger, tracer
 from lambdas.handlers.uploads import write_beside
 from lambdas.logic.messages import lost_request
 from lambdas.logic.run_requests import REQUESTS, Request, Upload, parse_request, refusal_notice, request_identity
-from trainflow.models.environment import RunTableEnvironment
+from trainflow.deployment.environment import RunTableEnvironment
 
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 

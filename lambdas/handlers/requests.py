@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from lambdas.handlers.environment import read
 from lambdas.logic.staging import linked_folder
+from trainflow.deployment.environment import ImagesEnvironment, LinkEnvironment, ToolsEnvironment
+from trainflow.deployment.image_names import is_allowed
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.code import unpacked_reason
-from trainflow.models.environment import ImagesEnvironment, LinkEnvironment, ToolsEnvironment
-from trainflow.models.image_names import is_allowed
-from trainflow.models.planned_run import RunRequest
-from trainflow.models.run import Run, run_id_for
-from trainflow.models.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
-from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.record.cost import region_of
+from trainflow.spec.code import unpacked_reason
+from trainflow.spec.limits import require_limits_ahead
+from trainflow.spec.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
+from trainflow.workflow.planned_run import RunRequest
+from trainflow.workflow.run import Run, run_id_for
 
 
 def run_of(request: RunRequest) -> Run:

@@ -25,10 +25,10 @@ from lambdas.logic.staging import (
     require_import_progress,
     require_progress,
 )
-from trainflow.models.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment
-from trainflow.models.pauses import pause_seconds
-from trainflow.models.run import JobPhase, JobRef, Run, Stage, StagingProgress
+from trainflow.deployment.environment import ArtifactEnvironment, DeploymentEnvironment, LinkEnvironment
 from trainflow.protocol.staging_line import StagingReport
+from trainflow.workflow.pauses import pause_seconds
+from trainflow.workflow.run import JobPhase, JobRef, Run, Stage, StagingProgress
 
 TAIL_LINES = 20
 """Last lines of the log that are read: the newest report is among them, whatever else the program prints."""

@@ -38,11 +38,11 @@ from lambdas.logic.run_requests import (
     refusal_notice,
     request_identity,
 )
+from trainflow.deployment.environment import RunTableEnvironment, WorkflowEnvironment
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid, ServiceUnavailable, TrainflowError
-from trainflow.models.environment import RunTableEnvironment, WorkflowEnvironment
-from trainflow.models.run_table import ScheduleRow
-from trainflow.models.spec_document import MAX_BYTES
 from trainflow.record.history import arn_of_execution
+from trainflow.spec.document import MAX_BYTES
+from trainflow.workflow.run_table import ScheduleRow
 
 TURN_POLL_SECONDS = 60
 """Seconds between two attempts of a scheduled run that waits for its predecessor."""

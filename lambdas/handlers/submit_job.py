@@ -13,9 +13,9 @@ from lambdas.handlers.task import task
 from lambdas.logic.jobs import job_of
 from lambdas.logic.run_limits import longest_job
 from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
-from trainflow.models.compile_cache import CacheUse
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.run import Run, Spending, Stage
+from trainflow.deployment.environment import ArtifactEnvironment
+from trainflow.workflow.compile_cache import CacheUse
+from trainflow.workflow.run import Run, Spending, Stage
 
 
 class Event(BaseModel):

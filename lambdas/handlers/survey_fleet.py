@@ -24,14 +24,14 @@ from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
 from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, released_before, survey, unknown_price_text
 from lambdas.logic.messages import idle_nodes_released
-from trainflow.models.environment import (
+from trainflow.deployment.environment import (
     ClusterEnvironment,
     DeploymentEnvironment,
     ReapingEnvironment,
     RegionEnvironment,
     RunTableEnvironment,
 )
-from trainflow.models.training_nodes import Nodegroup
+from trainflow.nodes.training_nodes import Nodegroup
 
 FLEET = "fleet"
 """Source of messages that are about nodes and no run."""

@@ -18,9 +18,9 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.releasing import release_nodes
 from lambdas.handlers.task import logger
 from lambdas.logic.leftovers import Owner, leftovers
+from trainflow.deployment.environment import CacheEnvironment, RegionEnvironment
 from trainflow.errors import TrainflowError
-from trainflow.models.environment import CacheEnvironment, RegionEnvironment
-from trainflow.models.leftovers import LEASE, Held, HeldObject, LeftoverState, RunLeftovers, SweepReport
+from trainflow.workflow.leftovers import LEASE, Held, HeldObject, LeftoverState, RunLeftovers, SweepReport
 
 UNREACHABLE = (TrainflowError, BotoCoreError, ClientError)
 """Errors of a service that cannot be asked, or does not let this function ask."""

@@ -25,9 +25,9 @@ from lambdas.handlers.publishing import publish_last_lines
 from lambdas.handlers.releasing import release_caches, release_nodes
 from lambdas.handlers.task import logger, task
 from lambdas.handlers.training_result import trained_steps
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.run import JobRef, MetricsCursor, Run
+from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
+from trainflow.workflow.run import JobRef, MetricsCursor, Run
 
 STOP_POLL_SECONDS = 10
 

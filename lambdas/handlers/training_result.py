@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from lambdas.backends.backend import Backend
-from trainflow.models.run import JobRef
 from trainflow.protocol.result import read_result
+from trainflow.workflow.run import JobRef
 
 
 def trained_steps(backend: Backend, training: JobRef) -> int | None:

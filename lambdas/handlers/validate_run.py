@@ -10,11 +10,11 @@ from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.requests import run_of
 from lambdas.handlers.task import logger, task
-from trainflow.models.environment import RunTableEnvironment
-from trainflow.models.planned_run import RunRequest
-from trainflow.models.run import Run
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import row_of
+from trainflow.deployment.environment import RunTableEnvironment
+from trainflow.workflow.planned_run import RunRequest
+from trainflow.workflow.run import Run
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import row_of
 
 
 class Event(RunRequest):

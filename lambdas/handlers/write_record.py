@@ -13,9 +13,9 @@ from pydantic import BaseModel
 from lambdas.handlers import recording
 from lambdas.handlers.environment import read
 from lambdas.handlers.task import task
-from trainflow.models.environment import ArtifactEnvironment
-from trainflow.models.run_record import RunStatus
+from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
+from trainflow.workflow.run_record import RunStatus
 
 MAX_WARNINGS = 5
 """Most warnings that the message about the run's end repeats; the record has all."""

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 
 from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
-from trainflow.models.run import Run
-from trainflow.models.run_spec import Compute, RunSpec
-from trainflow.models.training_nodes import Claim, FailedLaunch, Nodegroup, ScalingGroup
+from trainflow.nodes.training_nodes import Claim, FailedLaunch, Nodegroup, ScalingGroup
 from trainflow.observed.node import Node
+from trainflow.spec.run_spec import Compute, RunSpec
+from trainflow.workflow.run import Run
 
 
 @dataclass(frozen=True)

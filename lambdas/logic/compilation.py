@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainflow.errors import CompilationNotReported, GraphCompilationFailed
-from trainflow.models.run import JobRef
-from trainflow.models.run_record import Compilation
 from trainflow.protocol.compiler_log import CompilerLog
+from trainflow.workflow.run import JobRef
+from trainflow.workflow.run_record import Compilation
 
 
 def compilation(job: JobRef, lines: Iterable[str]) -> Compilation:

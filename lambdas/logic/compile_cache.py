@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any
 
 from lambdas.logic.jobs import NEURON_ENVIRONMENT
-from trainflow.models.event_bound import LONGEST_CACHE_WAIT
-from trainflow.models.instances import InstanceType
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.workload import as_text
+from trainflow.nodes.instances import InstanceType
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
+from trainflow.spec.run_spec import RunSpec
+from trainflow.spec.workload import as_text
+from trainflow.workflow.event_bound import LONGEST_CACHE_WAIT
 
 VERSION = 1
 """Version of the key. Raise it when the key gets a new component."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from lambdas.logic.program_output import program_lines
 from lambdas.logic.watching import FailedPod
-from trainflow.models.log_line import LogLine
+from trainflow.workflow.log_line import LogLine
 
 TAIL_LINES = 100
 """Lines at the end of each failed pod's log that the diagnosis searches, torchrun's report among them."""

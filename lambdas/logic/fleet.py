@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_table import LastSurvey, Releasing
-from trainflow.models.training_nodes import Claim, Nodegroup
+from trainflow.nodes.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.nodes.prices import usd_per_hour
+from trainflow.nodes.training_nodes import Claim, Nodegroup
+from trainflow.workflow.run_table import LastSurvey, Releasing
 
 LONGEST_GAP = timedelta(hours=1)
 """Longest gap between surveys while nodes count as having been up. Surveys are five minutes apart."""
@@ -116,7 +116,7 @@ def usd(instance_type: str, num_nodes: int, time: timedelta, *, region: str) -> 
 
 def unknown_price_text(instance_type: str, *, region: str) -> str:
     """The sentence that replaces a cost where no price is known."""
-    return f"No on-demand price of {instance_type} in {region} is known; trainflow/models/prices.json has none."
+    return f"No on-demand price of {instance_type} in {region} is known; trainflow/nodes/prices.json has none."
 
 
 def _elapsed(last: LastSurvey | None, now: datetime) -> timedelta:

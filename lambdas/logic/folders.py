@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainflow.models.compile_cache import CacheUse, own_files, own_folder
-from trainflow.models.run import Run
 from trainflow.protocol import placeholders
 from trainflow.protocol.placeholders import filled_by_workflow
 from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT
+from trainflow.workflow.compile_cache import CacheUse, own_files, own_folder
+from trainflow.workflow.run import Run
 
 
 def run_folder(run_id: str) -> str:

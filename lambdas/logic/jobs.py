@@ -16,16 +16,16 @@ from datetime import timedelta
 from lambdas.logic.folders import cache_folder, data_folder, filled, own_cache, run_folder
 from lambdas.logic.plans import plan_of, program_words, rendezvous_port
 from lambdas.logic.run_limits import longest_job
-from trainflow.models.backends import DESCRIPTIONS, BackendName
-from trainflow.models.compile_cache import CacheUse, Hold
-from trainflow.models.instances import InstanceType
-from trainflow.models.run import JobRef, Run, Stage, job_name
-from trainflow.models.run_spec import Dataset, Elastic, RunSpec
-from trainflow.models.workload import SHARED_MEMORY_GIB, Secret, Volume
+from trainflow.deployment.backends import DESCRIPTIONS, BackendName
+from trainflow.nodes.instances import InstanceType
 from trainflow.protocol import announcement, compile_cache, variables
 from trainflow.protocol.plan import Plan
 from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT
 from trainflow.protocol.result import RESULT_FILE
+from trainflow.spec.run_spec import Dataset, Elastic, RunSpec
+from trainflow.spec.workload import SHARED_MEMORY_GIB, Secret, Volume
+from trainflow.workflow.compile_cache import CacheUse, Hold
+from trainflow.workflow.run import JobRef, Run, Stage, job_name
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages that take the run's nodes and run on its backend; the others are one small program."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainflow.models.functions import TASKS
-from trainflow.models.leftovers import CLAIM, Execution, Held, LeftoverState, RunLeftovers
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import RunRow
+from trainflow.deployment.functions import TASKS
+from trainflow.nodes.prices import usd_per_hour
+from trainflow.workflow.leftovers import CLAIM, Execution, Held, LeftoverState, RunLeftovers
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import RunRow
 
 GRACE = timedelta(minutes=20)
 """Time after the end of a run while its clean-up may be active: three attempts of three minutes with Lambda's pauses of

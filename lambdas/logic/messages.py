@@ -10,9 +10,9 @@ from lambdas.logic.fleet import IdleNodes, unknown_price_text, usd
 from trainflow.errors import NodeUnhealthy, TrainflowError
 from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
-from trainflow.models.failed_nodes import proves_node_bad, refutation
-from trainflow.models.run import JobRef, LimitWarning, MetricsCursor, Stage
-from trainflow.models.run_record import RunError, RunStatus
+from trainflow.nodes.failed_nodes import proves_node_bad, refutation
+from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor, Stage
+from trainflow.workflow.run_record import RunError, RunStatus
 
 MAX_REASON_LENGTH = 2000
 """Longest reason of a refusal in a message: an error about a spec may quote much of it."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from lambdas.logic.fleet import Fleet
-from trainflow.models.metric_datum import Datum
-from trainflow.models.metric_names import (
+from trainflow.observed.step import Step
+from trainflow.protocol.staging_line import StagingReport
+from trainflow.workflow.metric_datum import Datum
+from trainflow.workflow.metric_names import (
     CLUSTER_DIMENSION,
     RUN_DIMENSION,
     STEP_FIGURES,
     ClusterMetric,
     RunMetric,
 )
-from trainflow.models.run import MetricsCursor
-from trainflow.observed.step import Step
-from trainflow.protocol.staging_line import StagingReport
+from trainflow.workflow.run import MetricsCursor
 
 RESERVED = frozenset(RunMetric)
 """Names of Trainflow's own metrics; a program's figure of such a name is kept for the record only."""

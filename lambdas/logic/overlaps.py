@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from lambdas.logic.run_requests import Scheduled
-from trainflow.models.run_status import RunStatus
-from trainflow.models.run_table import ScheduleRow
+from trainflow.workflow.run_status import RunStatus
+from trainflow.workflow.run_table import ScheduleRow
 
 LOST_AFTER = timedelta(minutes=30)
 """A request that waits says so every minute. One that has not for so long has been lost, and blocks no other."""

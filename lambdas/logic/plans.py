@@ -6,12 +6,8 @@ import hashlib
 from collections.abc import Sequence
 
 from lambdas.logic.folders import cache_folder, filled, own_cache
-from trainflow.models.backends import DESCRIPTIONS
-from trainflow.models.compile_cache import CacheUse
-from trainflow.models.instances import HUGE_PAGES_OF_EFA_POD_MIB
-from trainflow.models.progress import Format, read_from_files
-from trainflow.models.run import JobRef, Run, Stage
-from trainflow.models.workload import Workload, option_words
+from trainflow.deployment.backends import DESCRIPTIONS
+from trainflow.nodes.instances import HUGE_PAGES_OF_EFA_POD_MIB
 from trainflow.protocol.plan import (
     Code,
     CompileCache,
@@ -29,6 +25,10 @@ from trainflow.protocol.plan import (
     SecretSource,
 )
 from trainflow.protocol.pods import WORKSPACE
+from trainflow.spec.progress import Format, read_from_files
+from trainflow.spec.workload import Workload, option_words
+from trainflow.workflow.compile_cache import CacheUse
+from trainflow.workflow.run import JobRef, Run, Stage
 
 
 def plan_of(run: Run, ref: JobRef, *, cache: CacheUse | None) -> Plan:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.errors import BudgetReached, DeadlineReached, TrainflowError
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run import LimitWarning, MetricsCursor, Run, Spending
-from trainflow.models.total_steps import total_steps
+from trainflow.nodes.prices import usd_per_hour
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.run import LimitWarning, MetricsCursor, Run, Spending
 
 WARNED_AT = 0.8
 """The owner is notified after this part of a limit."""

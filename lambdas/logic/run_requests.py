@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, Field, JsonValue, ValidationError
 
+from trainflow.deployment.overlap import Overlap
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
-from trainflow.models.code import unpacked_reason
-from trainflow.models.leftovers import Execution as KnownExecution
-from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import spec_from_document
-from trainflow.models.spec_document import canonical, decode
+from trainflow.spec.code import unpacked_reason
+from trainflow.spec.document import canonical, decode
+from trainflow.spec.run_spec import spec_from_document
+from trainflow.workflow.leftovers import Execution as KnownExecution
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
+from trainflow.deployment.data_import import Import
 from trainflow.errors import StagingStalled
-from trainflow.models.data_import import Import
-from trainflow.models.run import JobRef, StagingProgress
-from trainflow.models.run_spec import Dataset, Limits
 from trainflow.protocol.pods import DATA_MOUNT
 from trainflow.protocol.staging_line import WAITING, StagingReport, parse_staging_line
+from trainflow.spec.run_spec import Dataset, Limits
+from trainflow.workflow.run import JobRef, StagingProgress
 
 
 def linked_folder(dataset: Dataset, linked_url: str) -> str | None:

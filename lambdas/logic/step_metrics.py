@@ -10,10 +10,6 @@ from itertools import takewhile
 from typing import Literal
 
 from trainflow.failures.hangs import CLUES, hang_line
-from trainflow.models.log_line import LogLine
-from trainflow.models.metric_names import STEP_FIGURES
-from trainflow.models.progress import Format
-from trainflow.models.run import Hang, LogPosition, MetricsCursor
 from trainflow.observed.step import OWN_FIGURES, Step
 from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader
 from trainflow.protocol.checkpoint_line import (
@@ -26,6 +22,10 @@ from trainflow.protocol.checkpoint_line import (
 )
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.record.steps import non_finite_steps
+from trainflow.spec.progress import Format
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.metric_names import STEP_FIGURES
+from trainflow.workflow.run import Hang, LogPosition, MetricsCursor
 
 MAX_FIGURES_PER_BATCH = 840
 """Data points after which a batch is full: with those of one more step, which has fewer than three and twice

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lambdas.logic.run_limits import first_bound, longest_job
-from trainflow.models.run import MetricsCursor, Run, Spending
-from trainflow.models.run_spec import Limits
 from trainflow.observed.job import JobStatus
+from trainflow.spec.run_spec import Limits
+from trainflow.workflow.run import MetricsCursor, Run, Spending
 
 MARGIN = timedelta(minutes=15)
 """Time for a job that ran into its time limit to end: grace periods, and clocks that differ."""

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import LogPosition
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import LogPosition
 
 SECOND = timedelta(seconds=1)
 

@@ -19,11 +19,11 @@ from trainflow.errors import (
 )
 from trainflow.failures.judgement import Judgement
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
-from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
-from trainflow.models.run_spec import Limits
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol.result import read_result
+from trainflow.spec.run_spec import Limits
+from trainflow.workflow.run import JobPhase, JobRef, MetricsCursor, Stage
 
 MAX_MESSAGE_LENGTH = 500
 """Longest quotation of a pod's output in an error message: a sentence, not a log."""

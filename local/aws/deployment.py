@@ -17,9 +17,9 @@ from local.aws.server import REGION, AwsServer
 from local.aws.template import NAMES, Template
 from local.granted_buckets import GrantedBuckets
 from local.node_shapes import SMALL_JOBS_NODEGROUP
-from trainflow.models.deployment_address import DeploymentAddress
-from trainflow.models.functions import EVENT_HANDLERS, LINK, SLURM, TASKS
-from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, nodegroup_name
+from trainflow.deployment.address import DeploymentAddress
+from trainflow.deployment.functions import EVENT_HANDLERS, LINK, SLURM, TASKS
+from trainflow.nodes.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, nodegroup_name
 from trainflow.state_machines import definition_json
 
 CLUSTER_NAME = "trainflow"

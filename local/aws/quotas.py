@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from local.aws.replacements import replace
-from trainflow.models.instances import INSTANCE_TYPES
+from trainflow.nodes.instances import INSTANCE_TYPES
 
 
 def serve(*, max_nodes: int) -> None:

@@ -9,7 +9,7 @@ from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from trainflow.configuration.nodes import Mode
-from trainflow.models.instances import InstanceType
+from trainflow.nodes.instances import InstanceType
 
 Template = ec2.CfnLaunchTemplate
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from trainflow.models.instances import InstanceType
+from trainflow.nodes.instances import InstanceType
 
 LOG_FILE_SIZE = "1Gi"
 LOG_FILES = 2

@@ -9,8 +9,8 @@ from constructs import Construct
 from stacks.capacity.launch_template import NodeTemplate
 from stacks.capacity.nodegroup_calls import NodegroupCalls
 from trainflow.configuration.nodes import Nodegroup
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.kubernetes_names import TRAINING_NODES
+from trainflow.deployment.kubernetes_names import TRAINING_NODES
+from trainflow.nodes.instances import nodegroup_name
 
 CAPACITY_TYPES = {
     "on-demand": "ON_DEMAND",

@@ -13,7 +13,7 @@ from constructs import Construct
 
 from stacks.shared.acknowledgements import Reason, acknowledge
 from stacks.shared.aws_calls import AwsCalls, Call
-from trainflow.models.instances import nodegroup_name
+from trainflow.nodes.instances import nodegroup_name
 
 GROUP_NAME = "nodegroup.resources.autoScalingGroups.0.name"
 """Path of the Auto Scaling group's name in the answer of DescribeNodegroup."""

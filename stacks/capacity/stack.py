@@ -1,6 +1,6 @@
 """Nodes to train on: a managed node group for each configured instance type, empty until a run claims nodes.
 
-The functions find a group by the name that its instance type has in `trainflow.models.instances.nodegroup_name`.
+The functions find a group by the name that its instance type has in `trainflow.nodes.instances.nodegroup_name`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stacks.capacity.nodegroup import TrainingNodegroup
 from stacks.capacity.nodegroup_calls import NodegroupCalls
 from trainflow.configuration.deployment import Configuration
 from trainflow.configuration.nodes import Nodegroup
-from trainflow.models.instances import nodegroup_name
+from trainflow.nodes.instances import nodegroup_name
 
 if TYPE_CHECKING:
     from stacks.cluster.stack import ClusterStack

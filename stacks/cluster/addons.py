@@ -14,7 +14,7 @@ from constructs import Construct
 from stacks.cluster.pod_identity import pod_identity
 from stacks.shared.acknowledgements import Reason
 from stacks.shared.aws_policies import attach_aws_policies
-from trainflow.models.daemon_sets import daemon_set
+from trainflow.nodes.daemon_sets import daemon_set
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 """Log groups of Container Insights, one for each kind of log (its user guide)."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.kubernetes_names import MANAGED_BY, NETWORK_LABEL
+from trainflow.deployment.kubernetes_names import MANAGED_BY, NETWORK_LABEL
 
 LINK_LOCAL = "169.254.0.0/16"
 """Addresses of the node's own services, the instance metadata with the node's credentials among them."""

@@ -15,7 +15,7 @@ from constructs import Construct
 
 from stacks.capacity.launch_template import METADATA_HOPS
 from trainflow.configuration.deployment import Cluster
-from trainflow.models.kubernetes_names import CONTROLLER_NODES, SMALL_JOB_NODES
+from trainflow.deployment.kubernetes_names import CONTROLLER_NODES, SMALL_JOB_NODES
 
 INSTANCE_TYPES = ("t3a.large", "t3.large")
 """0.0752 and 0.0832 USD an hour (EC2 on-demand, us-west-2, November 2026). x86, because the images are. The second is

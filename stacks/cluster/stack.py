@@ -26,8 +26,8 @@ from stacks.shared.log_groups import ServiceLogGroups
 from stacks.shared.session_manager import let_sessions_in
 from trainflow.configuration.cluster_software import VOLCANO
 from trainflow.configuration.deployment import Configuration, ConfigurationError
-from trainflow.models.deployment_address import container_log
-from trainflow.models.volcano_queues import queue_manifest
+from trainflow.deployment.address import container_log
+from trainflow.deployment.volcano_queues import queue_manifest
 
 if TYPE_CHECKING:
     from stacks.network.stack import NetworkStack

@@ -17,9 +17,9 @@ from stacks.orchestration.permissions import Grant, allow
 from stacks.storage.runs import let_runs_use
 from trainflow.configuration.deployment import Configuration
 from trainflow.configuration.grants import SecretGrant
-from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
-from trainflow.models.kubernetes_access import access_manifests
-from trainflow.models.kubernetes_names import MANAGED_BY
+from trainflow.deployment.kubernetes_access import access_manifests
+from trainflow.deployment.kubernetes_names import MANAGED_BY
+from trainflow.nodes.instances import EFA_INTERFACE, GPU_DEVICE, HUGE_PAGES, NEURON_CORE, NEURON_DEVICE
 from trainflow.protocol.pods import CLAIM, FOLDERS, SERVICE_ACCOUNT, USER
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from stacks.images import context
 from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.shared.log_keys import let_logs_use
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.image_names import EcrImage, in_private_ecr
+from trainflow.deployment.image_names import EcrImage, in_private_ecr
 
 TOOLS = "tools"
 """The kind of image for staging and publishing."""

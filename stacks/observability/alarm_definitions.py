@@ -16,8 +16,8 @@ from aws_cdk import aws_stepfunctions as sfn
 
 from stacks.observability import metrics
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.deployment_address import container_log
-from trainflow.models.metric_names import ClusterMetric
+from trainflow.deployment.address import container_log
+from trainflow.workflow.metric_names import ClusterMetric
 
 if TYPE_CHECKING:
     from stacks.storage.stack import SharedFileSystem

@@ -18,7 +18,7 @@ from stacks.observability.alarm_definitions import FULL_PERCENT, Definition
 from stacks.observability.alarms import COMPOSITE, Alarms
 from stacks.observability.runbooks import link
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.metric_names import RUN_DIMENSION, ClusterMetric, RunMetric
+from trainflow.workflow.metric_names import RUN_DIMENSION, ClusterMetric, RunMetric
 
 if TYPE_CHECKING:
     from stacks.storage.stack import SharedFileSystem

@@ -2,7 +2,7 @@
 
 A name that is wrong by one letter shows an empty graph and an alarm that never rings, so each has its source:
 
-* Trainflow: `trainflow.models.metric_names`, which the functions publish from.
+* Trainflow: `trainflow.workflow.metric_names`, which the functions publish from.
 * ContainerInsights: the metric reference of Enhanced Container Insights (Classic) in the CloudWatch user guide. The
   add-on amazon-cloudwatch-observability publishes these unless its configuration turns `containerInsights` off; the
   OpenTelemetry flavour has other names, is off by default, and can only be asked in PromQL.
@@ -19,7 +19,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.metric_names import (
+from trainflow.workflow.metric_names import (
     CLUSTER_DIMENSION,
     DEPLOYMENT_DIMENSION,
     NAMESPACE,

@@ -1,4 +1,4 @@
-"""One Lambda function of the list in `trainflow/models/functions.py`, with all that belongs to it.
+"""One Lambda function of the list in `trainflow/deployment/functions.py`, with all that belongs to it.
 
 Functions that talk to the cluster start from a snapshot (SnapStart), because a cold start would compile the Kubernetes
 client for 3.5 s of CPU, which is 12 s at 512 MiB. Keeping a snapshot costs 0.0000015046 USD for each GB-second of
@@ -24,7 +24,7 @@ from constructs import Construct
 from stacks.orchestration.bundling import PYTHON
 from stacks.orchestration.permissions import USE_OF_KEY, Grant, SharedPolicies, allow, as_it_is, role
 from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
-from trainflow.models.functions import Function, deployed_name
+from trainflow.deployment.functions import Function, deployed_name
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference

@@ -22,8 +22,8 @@ from stacks.shared.acknowledgements import Reason
 from stacks.storage import further_buckets
 from stacks.storage.stack import DATA_PREFIX
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.functions import Function
-from trainflow.models.instances import nodegroup_name
+from trainflow.deployment.functions import Function
+from trainflow.nodes.instances import nodegroup_name
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from constructs import Construct
 
 from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.shared.aws_policies import IN_NETWORK
-from trainflow.models.metric_names import NAMESPACE
+from trainflow.workflow.metric_names import NAMESPACE
 
 USE_OF_KEY = ("kms:Decrypt", "kms:GenerateDataKey")
 """Actions on the key for sending to an encrypted topic or queue, and for reading from one."""

@@ -27,8 +27,8 @@ from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baseline
 from stacks.shared.log_keys import let_logs_use
 from stacks.slurm.access import NOWHERE, SlurmReference, let_functions_in
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.deployment_address import DeploymentAddress, parameter_name
-from trainflow.models.functions import LINK, LIVE, TASKS, deployed_name
+from trainflow.deployment.address import DeploymentAddress, parameter_name
+from trainflow.deployment.functions import LINK, LIVE, TASKS, deployed_name
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference

@@ -14,7 +14,7 @@ from aws_cdk import aws_ec2 as ec2
 from stacks.orchestration.permissions import Grant, allow, objects
 from stacks.shared.acknowledgements import Reason
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.functions import SLURM
+from trainflow.deployment.functions import SLURM
 
 if TYPE_CHECKING:
     from stacks.storage.stack import StorageStack

@@ -20,7 +20,7 @@ from stacks.slurm.nodes import LOGIN, SHARED_FOLDER, NodeGroup, NodeProfile, cla
 from trainflow.configuration.deployment import Configuration
 from trainflow.configuration.nodes import Mode
 from trainflow.configuration.slurm import LoginNode, Pcs
-from trainflow.models.instances import SYSTEM_INSTANCE, InstanceType
+from trainflow.nodes.instances import SYSTEM_INSTANCE, InstanceType
 
 if TYPE_CHECKING:
     from stacks.network.stack import NetworkStack

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from stacks.observability.metrics import LOG_USD_PER_GB
-from trainflow.models.metric_names import ClusterMetric
-from trainflow.models.prices import prices
+from trainflow.nodes.prices import prices
+from trainflow.workflow.metric_names import ClusterMetric
 
 HOURS_PER_MONTH = 730
 

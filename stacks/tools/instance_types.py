@@ -1,4 +1,4 @@
-"""Makes `trainflow/models/instance_types.json` from EC2's own description of its instance types.
+"""Makes `trainflow/nodes/instance_types.json` from EC2's own description of its instance types.
 
     python -m stacks.tools.instance_types
     python -m stacks.tools.instance_types --prices zz_generated.pricing_aws.go
@@ -104,7 +104,7 @@ def _order(described: Mapping[str, Any]) -> Any:
 
 
 def _fields(name: str, described: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of `trainflow.models.instances.InstanceType`; those with the default's value are left out."""
+    """Fields of `trainflow.nodes.instances.InstanceType`; those with the default's value are left out."""
     network = described["NetworkInfo"]
     fields: dict[str, Any] = {
         "vcpus": described["VCpuInfo"]["DefaultVCpus"],

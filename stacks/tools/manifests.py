@@ -20,9 +20,9 @@ import yaml
 from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.workload import namespace_manifest, quota_manifest, service_account_manifest
 from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
-from trainflow.models.kubernetes_access import access_manifests
-from trainflow.models.kubernetes_names import MANAGED_BY
-from trainflow.models.volcano_queues import queue_manifest
+from trainflow.deployment.kubernetes_access import access_manifests
+from trainflow.deployment.kubernetes_names import MANAGED_BY
+from trainflow.deployment.volcano_queues import queue_manifest
 from trainflow.protocol.pods import CLAIM, MOUNTS, SERVICE_ACCOUNT, USER
 
 SHELL_HOURS = 8

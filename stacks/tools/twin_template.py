@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from trainflow.models.deployment_address import parameter_name
-from trainflow.models.functions import LINK, SLURM
+from trainflow.deployment.address import parameter_name
+from trainflow.deployment.functions import LINK, SLURM
 from trainflow.state_machines import definition_json
 
 Template = Mapping[str, Any]

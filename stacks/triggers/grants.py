@@ -16,9 +16,9 @@ from stacks.orchestration.permissions import Grant, allow, objects
 from stacks.shared.acknowledgements import Reason
 from stacks.storage.run_requests import RUN_REQUESTS, SUFFIXES
 from stacks.triggers.queues import RequestQueue
-from trainflow.models.functions import Function
-from trainflow.models.run_ended import DETAIL_TYPE, SOURCE
-from trainflow.models.run_table import schedule_key
+from trainflow.deployment.functions import Function
+from trainflow.workflow.run_ended import DETAIL_TYPE, SOURCE
+from trainflow.workflow.run_table import schedule_key
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference

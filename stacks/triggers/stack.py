@@ -23,7 +23,7 @@ from stacks.triggers.grants import TriggerGrants
 from stacks.triggers.queues import DeadLetterQueues, RequestQueue
 from stacks.triggers.schedules import MAX_EVENT_AGE_SECONDS, RETRIES, SCHEDULED_AT, Schedules
 from trainflow.configuration.deployment import Configuration, Schedule, scheduled_spec
-from trainflow.models.functions import EVENT_HANDLERS, LIVE, Function
+from trainflow.deployment.functions import EVENT_HANDLERS, LIVE, Function
 
 if TYPE_CHECKING:
     from stacks.cluster.cluster_reference import ClusterReference

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainflow.models.environment import ArtifactEnvironment, SlurmEnvironment
+from trainflow.deployment.environment import ArtifactEnvironment, SlurmEnvironment
 
 ARTIFACTS = ArtifactEnvironment(artifact_bucket="artifacts")
 NO_SLURM = SlurmEnvironment.model_validate(dict.fromkeys(SlurmEnvironment.model_fields, ""))

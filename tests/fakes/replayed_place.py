@@ -15,10 +15,10 @@ from replay import ReplayedObserver
 from trainflow.client.code import PackedCode
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import FollowedRun, LogRequest, PlaceRefused, RunNotFound, RunSummary
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
+from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 STARTED_AT = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lambdas.logic.jobs import job_of
-from trainflow.models.backends import BackendName
-from trainflow.models.run import JobRef, Run, Stage
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.deployment.backends import BackendName
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run import JobRef, Run, Stage
 
 STARTED_AT = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.deployment.slurm import JobComment, Partition, SlurmJob, Submission
 from trainflow.errors import ClusterUnavailable
-from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
 
 USER = "trainer"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -13,7 +13,7 @@ import pytest
 from stacks.orchestration import bundling
 from stacks.orchestration.bundling import REPOSITORY, bundle, function_code, pins
 from trainflow.configuration.deployment import ConfigurationError
-from trainflow.models.functions import FUNCTIONS
+from trainflow.deployment.functions import FUNCTIONS
 
 HASHES = [f"--hash=sha256:{digit * 64}" for digit in "ab"]
 ASKED_BY = {
@@ -175,7 +175,7 @@ sys.path.insert(0, {str(here)!r})
 import importlib
 for module in {modules!r}:
     assert callable(importlib.import_module(module).lambda_handler), module
-from trainflow.models.prices import prices
+from trainflow.nodes.prices import prices
 assert prices(), "the archive lacks the prices"
 foreign = [name for name, module in sys.modules.items() if "site-packages" in (getattr(module, "__file__", "") or "")]
 assert not foreign, foreign

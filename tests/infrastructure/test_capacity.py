@@ -37,8 +37,8 @@ from tests.infrastructure.alone import (
 )
 from trainflow.configuration.deployment import Configuration
 from trainflow.configuration.nodes import Nodegroup, VcpuQuotas
-from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
-from trainflow.models.run import JobRef, Stage
+from trainflow.nodes.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.workflow.run import JobRef, Stage
 
 TEMPLATE = "AWS::EC2::LaunchTemplate"
 NODEGROUP = "AWS::EKS::Nodegroup"

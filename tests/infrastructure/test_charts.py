@@ -20,7 +20,7 @@ from kubetwin_testing.kubernetes_cli import program
 
 from stacks.cluster.addons import BEFORE_NODES, on_nodes
 from trainflow.configuration.cluster_software import CHARTS, Chart
-from trainflow.models.daemon_sets import DAEMON_SETS, daemon_set
+from trainflow.nodes.daemon_sets import DAEMON_SETS, daemon_set
 
 DEFAULTS: dict[str, dict[str, Any]] = yaml.safe_load(Path("tests/assets/charts/defaults.yaml").read_text())
 OURS: dict[str, Mapping[str, Any]] = {

@@ -16,7 +16,7 @@ from aws_cdk import aws_logs as logs
 from stacks.checks import ACCEPTED, CHECKS, Accepted, TrainflowChecks, findings
 from stacks.checks.access import NEEDS_CONDITION, WITHOUT_RESOURCE
 from stacks.cluster.jobs import named_after_template
-from trainflow.models.kubernetes_access import access_manifests
+from trainflow.deployment.kubernetes_access import access_manifests
 
 Resources = dict[str, dict[str, Any]]
 

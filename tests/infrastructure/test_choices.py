@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from trainflow.models.compile_cache import CacheUse
-from trainflow.models.run import JobRef, MetricsCursor
-from trainflow.models.run_spec import RunSpec
+from trainflow.spec.run_spec import RunSpec
 from trainflow.state_machines import NAMES, definition
+from trainflow.workflow.compile_cache import CacheUse
+from trainflow.workflow.run import JobRef, MetricsCursor
 
 State = dict[str, Any]
 

@@ -37,11 +37,11 @@ from tests.infrastructure.auditors import audit, unacknowledged
 from trainflow.configuration.cluster_software import CHARTS, VOLCANO
 from trainflow.configuration.deployment import Cluster, Configuration, ConfigurationError, Images, load_configuration
 from trainflow.configuration.queues import VolcanoQueue
-from trainflow.models.instances import INSTANCE_TYPES
-from trainflow.models.kubernetes_access import Access, access_manifests
-from trainflow.models.run import JobRef, Stage
-from trainflow.models.volcano_queues import queue_manifest
+from trainflow.deployment.kubernetes_access import Access, access_manifests
+from trainflow.deployment.volcano_queues import queue_manifest
+from trainflow.nodes.instances import INSTANCE_TYPES
 from trainflow.protocol.pods import CACHE_MOUNT, CLAIM, DATA_MOUNT, FOLDERS, RUNS_MOUNT, SERVICE_ACCOUNT, USER
+from trainflow.workflow.run import JobRef, Stage
 
 Resource = dict[str, Any]
 

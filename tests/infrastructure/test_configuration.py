@@ -22,9 +22,9 @@ from trainflow.configuration.deployment import (
     load_configuration,
     scheduled_spec,
 )
-from trainflow.models.instances import INSTANCE_TYPES
-from trainflow.models.offerings import OFFERINGS
-from trainflow.models.prices import prices
+from trainflow.nodes.instances import INSTANCE_TYPES
+from trainflow.nodes.offerings import OFFERINGS
+from trainflow.nodes.prices import prices
 
 EXAMPLE = Path("config/example.yaml")
 SECRET = "arn:aws:secretsmanager:us-west-2:123456789012:secret:hub-AbCdEf"
@@ -82,7 +82,7 @@ def test_every_type_with_devices_has_zones_and_a_price_where_it_is_offered_but_f
 
 
 def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_exist() -> None:
-    tables = json.loads(Path("trainflow/models/prices.json").read_text())
+    tables = json.loads(Path("trainflow/nodes/prices.json").read_text())
     for table in tables:
         assert date.fromisoformat(table["as_of"]) <= date(2026, 11, 30)
         assert table["source"].startswith("https://")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from trainflow.models.functions import TASKS
+from trainflow.deployment.functions import TASKS
 from trainflow.state_machines import NAMES, definition
 
 STATES = {name: state for machine in NAMES for name, state in definition(machine)["States"].items()}

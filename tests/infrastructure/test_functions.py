@@ -10,8 +10,8 @@ from stacks.orchestration import functions as functions_module
 from stacks.orchestration.bundling import PYTHON
 from stacks.tools.idle_cost import SNAPSHOT_USD_PER_GB_SECOND
 from tests.infrastructure.serverless import IN_NETWORK, deployed, text
-from trainflow.models.functions import EVENT_HANDLERS, FUNCTIONS, Function
-from trainflow.models.kubernetes_access import Access
+from trainflow.deployment.functions import EVENT_HANDLERS, FUNCTIONS, Function
+from trainflow.deployment.kubernetes_access import Access
 
 TALKING = {function.name for function in FUNCTIONS if function.access}
 

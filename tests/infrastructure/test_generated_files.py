@@ -77,7 +77,7 @@ def test_the_reference_of_errors_is_the_table() -> None:
 
 
 def test_the_instance_types_are_what_ec2_describes() -> None:
-    assert Path("trainflow/models/instance_types.json").read_text() == instance_types.text()
+    assert Path("trainflow/nodes/instance_types.json").read_text() == instance_types.text()
 
 
 def test_the_page_of_long_proofs_shows_the_stored_results() -> None:

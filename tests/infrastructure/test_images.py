@@ -20,7 +20,7 @@ from stacks.images import context
 from stacks.images.stack import TOOLS, ImagesStack, kinds_of_images
 from tests.infrastructure.alone import PINNED, Resources, configuration, make_app, of_type, settings, the_only
 from trainer.images import smoke
-from trainflow.models.run import JobRef, Stage
+from trainflow.workflow.run import JobRef, Stage
 
 PROJECT = "AWS::CodeBuild::Project"
 REPOSITORY = "AWS::ECR::Repository"

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from trainflow.cli.main import app
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.run_spec import RunSpec
+from trainflow.spec.run_spec import RunSpec
 
 PAGE = Path("docs/migrating.md")
 

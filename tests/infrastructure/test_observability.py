@@ -28,8 +28,9 @@ from stacks.observability.alarms import COMPOSITE
 from stacks.observability.stack import ObservabilityStack
 from trainflow.configuration import chat
 from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
-from trainflow.models.functions import FUNCTIONS
-from trainflow.models.metric_names import (
+from trainflow.deployment.functions import FUNCTIONS
+from trainflow.spec.run_spec import Limits
+from trainflow.workflow.metric_names import (
     CLUSTER_DIMENSION,
     DEPLOYMENT_DIMENSION,
     NAMESPACE,
@@ -37,7 +38,6 @@ from trainflow.models.metric_names import (
     ClusterMetric,
     RunMetric,
 )
-from trainflow.models.run_spec import Limits
 
 NEURON_METRICS = {"node_neuroncore_utilization", "node_neurondevice_runtime_memory_used_bytes"}
 FILE_SYSTEM_METRICS = {"DataReadBytes", "DataWriteBytes", "FreeDataStorageCapacity"}

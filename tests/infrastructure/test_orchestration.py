@@ -10,9 +10,9 @@ import pytest
 
 from tests.infrastructure.assembly import example
 from tests.infrastructure.serverless import configuration, deployed, listed, text
-from trainflow.models import compile_cache
-from trainflow.models import run_table as runs
 from trainflow.state_machines import definition_json
+from trainflow.workflow import compile_cache
+from trainflow.workflow import run_table as runs
 
 MACHINES = {"blue-training": "training", "blue-watch-job": "watch_job"}
 

@@ -11,10 +11,10 @@ import pytest
 from stacks.observability.alarms import COMPOSITE
 from tests.infrastructure.test_observability import Deployed, configuration
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.functions import FUNCTIONS
-from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
-from trainflow.models.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
+from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.deployment.functions import FUNCTIONS
+from trainflow.deployment.kubernetes_names import BACKEND_LABEL, CLAIM_LABEL, RUN_LABEL, TRAINING_NODES
+from trainflow.nodes.instances import INSTANCE_TYPES, nodegroup_name
 
 TEXT = Path("docs/runbooks.md").read_text()
 INTRODUCTION, *PARTS = re.split(r"^## ", TEXT, flags=re.MULTILINE)

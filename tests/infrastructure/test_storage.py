@@ -19,7 +19,7 @@ from tests.infrastructure.alone import (
     resources,
     the_only,
 )
-from trainflow.models.environment import ArtifactEnvironment
+from trainflow.deployment.environment import ArtifactEnvironment
 
 BUCKET = "AWS::S3::Bucket"
 POLICY = "AWS::S3::BucketPolicy"

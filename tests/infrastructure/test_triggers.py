@@ -16,8 +16,8 @@ from stacks.shared.acknowledgements import Reason
 from tests.infrastructure.auditors import audit, unacknowledged
 from tests.infrastructure.serverless import ASLEEP, WEEKLY, Deployed, configuration, deployed, text
 from trainflow.configuration.deployment import ConfigurationError
-from trainflow.models.functions import EVENT_HANDLERS
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.deployment.functions import EVENT_HANDLERS
+from trainflow.spec.run_spec import parse_run_spec
 
 SECONDS = {function.name: function.timeout_seconds for function in EVENT_HANDLERS}
 START_RUN_SECONDS, REPORT_SECONDS = SECONDS["StartRun"], SECONDS["ReportLostRequest"]

@@ -14,7 +14,7 @@ from stacks.orchestration.bundling import PYTHON
 from stacks.tools import twin_template
 from tests.infrastructure.assembly import synthesize
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.functions import EVENT_HANDLERS, TASKS
+from trainflow.deployment.functions import EVENT_HANDLERS, TASKS
 
 STACKS = {"orchestration": TASKS, "triggers": EVENT_HANDLERS}
 

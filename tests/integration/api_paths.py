@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainflow.models import network_policies
+from trainflow.deployment import network_policies
 
 PLURALS = {"NetworkPolicy": network_policies.PLURAL}
 """Resources whose name is not the kind's with an `s`."""

@@ -12,7 +12,7 @@ from kubetwin.model.errors import Object
 from kubetwin.resources import pod_defaults, pods
 from kubetwin.store import Store
 
-from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.deployment.kubernetes_names import RUN_LABEL
 
 
 def _container(name: str, script: str) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from local.place import TwinRuns
 from local.twin import Twin
 from tests.asl.replay import assert_run_replayed
 from trainflow.cli.run import follow_to_end
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec
+from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.run_record import RunRecord
 
 
 def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:

@@ -25,8 +25,8 @@ from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps
 from trainflow.errors import ClusterUnavailable
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.kubernetes.renewable import RenewableApi
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 TIME_SCALE = 100
 NUM_STEPS = 20

@@ -30,7 +30,7 @@ from stacks.orchestration.bundling import LEFT_OUT, PACKAGES, SOURCES
 from tests.integration.make_command import CONFIGURATION, Make
 from tests.integration.test_runs import demo_spec, steps_spec
 from tests.waiting import wait_until
-from trainflow.models.functions import FUNCTIONS
+from trainflow.deployment.functions import FUNCTIONS
 
 TIME_SCALE = 60
 

@@ -18,8 +18,8 @@ from lambdas.gateways.eks import bearer_token
 from local.aws import deployment
 from local.aws.server import AwsServer
 from local.shared_storage import grant, offer
-from trainflow.models.functions import FUNCTIONS
-from trainflow.models.kubernetes_access import Access
+from trainflow.deployment.functions import FUNCTIONS
+from trainflow.deployment.kubernetes_access import Access
 
 CLUSTER, NAMESPACE = deployment.CLUSTER_NAME, deployment.NAMESPACE
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

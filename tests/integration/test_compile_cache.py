@@ -17,8 +17,8 @@ from local.aws import deployment
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, state_names
-from trainflow.models.run_record import RunRecord, StateVisit
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, StateVisit
 
 PROGRAM = "tests/assets/programs/graphs.py"
 

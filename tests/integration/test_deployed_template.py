@@ -14,7 +14,7 @@ from local.aws import deployment
 from local.aws.deployment import Deployment
 from local.aws.server import AwsServer
 from local.aws.template import NAMES, resources
-from trainflow.models.functions import EVENT_HANDLERS, FUNCTIONS, LIVE, SLURM, TASKS
+from trainflow.deployment.functions import EVENT_HANDLERS, FUNCTIONS, LIVE, SLURM, TASKS
 from trainflow.state_machines import definition_json
 
 

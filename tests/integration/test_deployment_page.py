@@ -27,7 +27,7 @@ from tests.integration.commands import Commands, until
 from tests.integration.test_resume import SPEC, write_project
 from tests.integration.test_runs import TIME_SCALE
 from trainflow.cli.operate.place import open_deployment_named
-from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.deployment.kubernetes_names import RUN_LABEL
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from local.node_shapes import instance_shape
 from local.shared_storage import offer
 from trainflow.cli.doctor import DoctorError, doctor
-from trainflow.models.instances import INSTANCE_TYPES
+from trainflow.nodes.instances import INSTANCE_TYPES
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 
 NAMESPACE = "training"

@@ -14,9 +14,9 @@ from local.aws import deployment
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, state_names, steps_spec, subscription
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 Run = Callable[..., RunRecord]
 

@@ -21,9 +21,9 @@ from local.aws.server import AwsServer
 from local.twin import Twin
 from tests.integration.permitted import make_role
 from tests.waiting import wait_until
-from trainflow.models.kubernetes_names import RUN_LABEL, STAGE_LABEL
-from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE, RUN_DIMENSION, RunMetric
-from trainflow.models.run_record import RunStatus
+from trainflow.deployment.kubernetes_names import RUN_LABEL, STAGE_LABEL
+from trainflow.workflow.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE, RUN_DIMENSION, RunMetric
+from trainflow.workflow.run_record import RunStatus
 
 LAPS = 60
 """Two states each, and two events for each of them."""

@@ -34,9 +34,9 @@ from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import assert_nothing_is_left, demo_spec, steps_spec
 from tests.waiting import wait_until
 from trainflow.client.place import RunSummary
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
 from trainflow.state_machines import NAMES, definition
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ from tests.integration.strangers import (
     shares_network,
 )
 from tests.integration.test_runs import steps_spec
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 pytestmark = [
     only_root,

@@ -22,7 +22,7 @@ from local.twin import Twin
 from tests.integration.granted import denied, unused
 from tests.integration.test_runs import steps_spec
 from tests.waiting import wait_until
-from trainflow.models.functions import FUNCTIONS
+from trainflow.deployment.functions import FUNCTIONS
 
 FUNCTION_NAMES = frozenset(function.name for function in FUNCTIONS)
 IN_CLUSTER = frozenset(function.name for function in FUNCTIONS if function.access is not None)

@@ -20,8 +20,8 @@ from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, steps_spec
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 RANK0 = re.compile(r"-0-\w{5}$")
 """End of the names of pods of index 0 in a Job."""

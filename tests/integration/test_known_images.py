@@ -15,8 +15,8 @@ from local.twin import Twin
 from tests.integration.commands import Commands
 from tests.integration.running import follow_run
 from tests.integration.test_runs import assert_nothing_is_left, steps_spec
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 KNOWN = "registry.example.org/team/trainer:7"
 

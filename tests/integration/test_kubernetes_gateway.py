@@ -19,7 +19,7 @@ from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_of, spec_with
 from trainflow.errors import ClusterUnavailable, InvalidRunSpec, JobConflict, JobNotFound
 from trainflow.kubernetes.connection import from_endpoint
-from trainflow.models.run import JobPhase, Stage
+from trainflow.workflow.run import JobPhase, Stage
 
 NAMESPACE = "training"
 

@@ -13,10 +13,10 @@ from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.browsing import WIDE, chromium, opened
 from tests.integration.test_page import AXE, PHONE, faults_of_access
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
 from trainflow.page.view import MAX_POD_ROWS
+from trainflow.spec.run_spec import parse_run_spec
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

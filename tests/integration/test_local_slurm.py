@@ -39,7 +39,7 @@ from tests.integration.strangers import (
 )
 from tests.integration.test_interruption import alive
 from tests.waiting import wait_until
-from trainflow.models.slurm import JobComment, Submission, default_partition
+from trainflow.deployment.slurm import JobComment, Submission, default_partition
 
 pytestmark = pytest.mark.slurm
 

@@ -17,12 +17,12 @@ from local.twin import Twin
 from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import subscription
 from trainflow.cli.follow.summary import summarize
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.page.ended import EndedRuns
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import NOTHING_TRAINED, lost_files_warning
 from trainflow.record.run_states import state_of_record
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 TRAINS = """
 import os

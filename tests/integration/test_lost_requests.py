@@ -16,7 +16,7 @@ from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.test_runs import steps_spec
 from tests.waiting import wait_until
-from trainflow.models.run_record import RunError
+from trainflow.workflow.run_record import RunError
 
 POISONS: dict[str, Any] = {
     "pattern": {"progress": {"pattern": "a?" * 40 + "a" * 40 + r"(?P<step>\d)!(?=b)"}},

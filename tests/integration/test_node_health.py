@@ -13,8 +13,8 @@ from rich.console import Console
 from local.twin import REPOSITORY, Twin
 from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, steps_spec
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 SLOW_DEVICE = """
 import os

@@ -23,10 +23,10 @@ from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import offer
 from tests.fakes.runs import run_on
 from tests.integration.api_paths import collection
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
-from trainflow.models.kubernetes_names import RUN_LABEL
-from trainflow.models.run import Stage
+from trainflow.deployment.backends import KUBERNETES_KINDS
+from trainflow.deployment.kubernetes_names import RUN_LABEL
+from trainflow.nodes.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.workflow.run import Stage
 
 INSTANCE = INSTANCE_TYPES["trn1.32xlarge"]
 each_kind = pytest.mark.parametrize("kind", KUBERNETES_KINDS)

@@ -32,7 +32,7 @@ from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
 from trainflow.client.grid import GRID_ID
 from trainflow.client.twin_address import read_address
-from trainflow.models.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
+from trainflow.deployment.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
 from trainflow.record.wording import duration
 
 

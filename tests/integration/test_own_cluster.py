@@ -17,7 +17,7 @@ from local.twin import NAMESPACE, Twin
 from tests.integration.running import follow_run
 from tests.integration.strangers import answers_to_another_user, granted, listening, only_root
 from tests.integration.test_runs import TIME_SCALE, steps_spec
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
 
 ROLES = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles"
 

@@ -18,7 +18,7 @@ from local.aws.session import isolated_session
 from local.aws.targets import Target
 from local.granted_buckets import GrantedBuckets
 from tests.integration.permitted import FOR_RULES
-from trainflow.models.metric_names import NAMESPACE
+from trainflow.workflow.metric_names import NAMESPACE
 
 ELSEWHERE = "111111111111"
 MISSING_KEY = "11111111-1111-1111-1111-111111111111"

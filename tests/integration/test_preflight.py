@@ -20,8 +20,8 @@ from local.node_times import node_times
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.waiting import wait_until
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 STEPS = "tests/assets/programs/steps.py"
 PODS = "/api/v1/namespaces/training/pods"

@@ -13,7 +13,7 @@ from tests.integration.test_resume import LAST_STEP, SPEC, write_project
 from trainflow.client import Client, connect, this_machine
 from trainflow.client.place import LOCAL, RunNotFound
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_status import RunStatus
+from trainflow.workflow.run_status import RunStatus
 
 CHANGES = {"workload": {"arguments": {"seconds_per_step": 0, "max_steps": LAST_STEP}}}
 

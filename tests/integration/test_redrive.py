@@ -21,9 +21,9 @@ from local.twin import Twin
 from tests.integration.test_runs import assert_nothing_is_left, steps_spec
 from tests.waiting import wait_until
 from trainflow.cli.run import follow_to_end
-from trainflow.models.run_record import RunError, RunStatus
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.record.steps import KeptSteps
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunError, RunStatus
 
 
 @pytest.fixture(scope="module")

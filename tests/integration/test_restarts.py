@@ -22,10 +22,10 @@ from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, demo_spec, processes_of, steps_spec
 from tests.integration.test_slurm_runs import on_slurm
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.kubernetes_names import RUN_LABEL
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.deployment.kubernetes_names import RUN_LABEL
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 LOST_NODE_RUN = "demo-000lost-node"
 

@@ -22,9 +22,9 @@ from tests.integration.test_operate import until
 from tests.integration.test_runs import assert_nothing_is_left
 from trainflow.cli.run import LIMIT_REACHED, exit_status, follow_to_end
 from trainflow.client.place import RunSummary
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.nodes.prices import usd_per_hour
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 PROGRAM = """
 import argparse, json, signal, sys, time

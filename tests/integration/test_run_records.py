@@ -26,8 +26,8 @@ from local.twin import Twin
 from tests.integration.running import follow_run, replayed
 from tests.integration.test_runs import steps_spec, subscription
 from tests.waiting import wait_until
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 FIGURES = (
     "run_id",

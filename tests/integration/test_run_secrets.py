@@ -13,8 +13,8 @@ from rich.console import Console
 
 from local.twin import Twin
 from tests.integration.running import follow_run
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 VALUE = "hf_4711_do_not_show"
 PROGRAM = f"""

@@ -31,9 +31,9 @@ from local.slurm.configuration import SlurmSettings
 from tests.documents import blocks
 from tests.fakes.runs import run_on
 from tests.integration.api_paths import collection
-from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
-from trainflow.models.run import Stage
+from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.nodes.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.workflow.run import Stage
 
 (PASTED,) = [block.text for block in blocks() if "rank0()" in block.text and block.need == "account"]
 (ELASTIC,) = [block.text for block in blocks() if "elastic0()" in block.text]

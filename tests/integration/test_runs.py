@@ -21,8 +21,8 @@ from tests.integration.running import follow_run, replayed
 from trainflow.cli.run import exit_status
 from trainflow.client.code import PackedCode, pack
 from trainflow.client.spec_file import read_spec
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 STEPS = "tests/assets/programs/steps.py"
 TIME_SCALE = 60

@@ -24,8 +24,8 @@ from tests.integration.test_runs import (
     tutorial_that_compiles,
 )
 from trainflow.client.spec_file import read_spec
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 pytestmark = pytest.mark.slow
 

@@ -38,8 +38,8 @@ from tests.integration.test_slurm_runs import (
     workers,
 )
 from tests.waiting import wait_until
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec
+from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.run_record import RunRecord
 
 pytestmark = pytest.mark.slurm
 

@@ -28,10 +28,10 @@ from tests.integration.test_runs import (
     tutorial_that_compiles,
 )
 from trainflow.client.code import pack
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.observed.step import parse_metrics_line
 from trainflow.report import render_report
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.run_record import RunRecord
 
 pytestmark = pytest.mark.slurm
 

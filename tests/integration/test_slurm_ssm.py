@@ -26,8 +26,8 @@ from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.fakes.runs import run_on
 from tests.integration.test_local_slurm import limit_slurmd
-from trainflow.models.run import Stage
-from trainflow.models.slurm import Partition, Site, SlurmJob
+from trainflow.deployment.slurm import Partition, Site, SlurmJob
+from trainflow.workflow.run import Stage
 
 pytestmark = pytest.mark.slurm
 

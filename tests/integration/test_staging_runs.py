@@ -19,8 +19,8 @@ from kubetwin.kubeconfig import load_connection
 
 from local.aws import folder_buckets
 from local.twin import Twin
-from trainflow.models.kubernetes_names import RUN_LABEL
-from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION
+from trainflow.deployment.kubernetes_names import RUN_LABEL
+from trainflow.workflow.metric_names import NAMESPACE, RUN_DIMENSION
 
 RUNS = ("same-00000000000a", "same-00000000000b")
 BUCKET, KEY, PREFIX, MANIFEST = "tests", "corpora/shared.tar", "corpora/parts/", "corpora/parts.sha256"

@@ -22,8 +22,8 @@ import pytest
 from local.twin import REPOSITORY
 from tests.integration.commands import Answer, Commands
 from trainflow.client.files import write_record, write_report, write_steps
-from trainflow.models.run_record import Inputs, RunError, RunRecord, RunStatus
 from trainflow.observed.step import Step
+from trainflow.workflow.run_record import Inputs, RunError, RunRecord, RunStatus
 
 PYTHON = REPOSITORY / ".venv-tracking" / "bin" / "python"
 DEADLINE_SECONDS = 90.0

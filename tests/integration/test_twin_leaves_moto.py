@@ -18,7 +18,7 @@ from moto.core.config import default_user_config
 from local.aws.deployment import make_cluster
 from local.aws.server import AwsServer
 from local.aws.targets import Targets
-from trainflow.models.offerings import VCPU_QUOTAS
+from trainflow.nodes.offerings import VCPU_QUOTAS
 
 REGION = "us-west-2"
 

@@ -14,7 +14,7 @@ import yaml
 from kubetwin.node.walls import machine_has_walls
 
 from tests.integration import intruder
-from trainflow.models.run_record import RunRecord
+from trainflow.workflow.run_record import RunRecord
 
 pytestmark = pytest.mark.skipif(not machine_has_walls(), reason="this machine gives its users no namespaces")
 

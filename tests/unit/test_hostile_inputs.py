@@ -27,9 +27,6 @@ from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB, newer_job, recorde
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging import manifest
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, InvalidRunSpec, JobRefused, RunRequestInvalid
-from trainflow.models.log_line import LogLine
-from trainflow.models.preflight import DatasetFacts
-from trainflow.models.run import JobRef, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import parse_metrics_line, parse_report_line
@@ -43,6 +40,9 @@ from trainflow.protocol.staging_line import parse_staging_line
 from trainflow.record.placement import Placement
 from trainflow.record.steps import kept_steps_from_json, kept_steps_of
 from trainflow.report.charts import charts
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.preflight import DatasetFacts
+from trainflow.workflow.run import JobRef, Stage
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 METRICS = "[0]:LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7 learning_rate : 2.80e-06 throughput : 6449.36"

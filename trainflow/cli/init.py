@@ -21,7 +21,7 @@ from trainflow.client.programs import (
     read_program,
 )
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
+from trainflow.spec.run_spec import MAX_NAME_LENGTH, parse_run_spec
 
 IMAGE = "pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
 """A public image with Python and PyTorch, for programs without an image of their own."""

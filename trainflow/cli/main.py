@@ -39,7 +39,7 @@ from trainflow.errors import TrainflowError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trainflow.models.workload import Workload
+    from trainflow.spec.workload import Workload
 
 app = OnDemandTyper(
     no_args_is_help=True,
@@ -242,8 +242,8 @@ def validate(
     from trainflow.client.code import require_code
     from trainflow.client.programs import doubts_about
     from trainflow.client.spec_file import STANDARD_INPUT, read_spec
-    from trainflow.models.spec_document import MAX_BYTES
     from trainflow.record.wording import count
+    from trainflow.spec.document import MAX_BYTES
 
     # One byte more tells that there is too much.
     given = sys.stdin.buffer.read(MAX_BYTES + 1) if spec == STANDARD_INPUT else None

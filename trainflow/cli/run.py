@@ -21,8 +21,8 @@ from trainflow.client.place import Place, PlaceOptions, open_place
 from trainflow.client.spec_file import read_spec
 from trainflow.errors import LossNotFinite
 from trainflow.failures.error_table import Group, error_table
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
 from trainflow.record.failure import explained
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 EXIT_STATUS = {RunStatus.SUCCEEDED: 0, RunStatus.ABORTED: ABORTED}
 """Exit status by the end of the run; any other one depends on the run's error."""

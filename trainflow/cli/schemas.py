@@ -66,7 +66,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_spec() -> dict[str, Any]:
-    from trainflow.models.run_spec import RunSpec
+    from trainflow.spec.run_spec import RunSpec
 
     return RunSpec.model_json_schema()
 
@@ -78,14 +78,14 @@ def _configuration() -> dict[str, Any]:
 
 
 def _run_record() -> dict[str, Any]:
-    from trainflow.models.run_record import RunRecord
+    from trainflow.workflow.run_record import RunRecord
 
     schema = RunRecord.model_json_schema(mode="serialization")
     return {**schema, "$schema": DIALECT, "$id": _identifier(SchemaOf.RUN_RECORD)}
 
 
 def _run_ended() -> dict[str, Any]:
-    from trainflow.models.run_ended import RunEnded
+    from trainflow.workflow.run_ended import RunEnded
 
     return RunEnded.model_json_schema(mode="serialization")
 

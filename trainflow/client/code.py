@@ -23,9 +23,9 @@ from typing import Any
 
 from trainflow.client.owned_folder import OwnedFolder
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.code import git_commit, packed_key, packed_sha256
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.workload import Workload
+from trainflow.spec.code import git_commit, packed_key, packed_sha256
+from trainflow.spec.run_spec import RunSpec
+from trainflow.spec.workload import Workload
 
 MAX_MIB = 100
 """Most that the files of a program may have together, unpacked. Data belongs into data sets, which are staged once."""

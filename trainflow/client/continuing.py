@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec, TrainflowError
-from trainflow.models.run_record import RunRecord
-from trainflow.models.run_spec import MAX_CONTINUED, RunSpec, as_list, parse_run_spec, with_present_names
-from trainflow.models.run_status import RunStatus
-from trainflow.models.spec_changes import merged
-from trainflow.models.spec_document import canonical
-from trainflow.models.spec_limits import require_limits_ahead
+from trainflow.spec.changes import merged
+from trainflow.spec.document import canonical
+from trainflow.spec.limits import require_limits_ahead
+from trainflow.spec.run_spec import MAX_CONTINUED, RunSpec, as_list, parse_run_spec, with_present_names
+from trainflow.workflow.run_record import RunRecord
+from trainflow.workflow.run_status import RunStatus
 
 TRAINING_STATE = "SubmitTraining"
 """First state of a run's training; checkpoints do not exist before it."""

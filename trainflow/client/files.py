@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainflow.client.whole_files import write_text
-from trainflow.models.run_record import RunRecord
 from trainflow.observed.step import Step
 from trainflow.record.steps import KeptSteps
 from trainflow.report import render_report
+from trainflow.workflow.run_record import RunRecord
 
 
 def write_record(record: RunRecord, path: Path) -> Path:

@@ -14,9 +14,9 @@ from typing import Any
 
 from trainflow.client.place import RunSummary
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import RUN_HASH_LENGTH, RunSpec, parse_run_spec
-from trainflow.models.spec_changes import changes_of_values, field_and_value, merged, parsed_value
-from trainflow.models.spec_document import canonical
+from trainflow.spec.changes import changes_of_values, field_and_value, merged, parsed_value
+from trainflow.spec.document import canonical
+from trainflow.spec.run_spec import RUN_HASH_LENGTH, RunSpec, parse_run_spec
 
 MAX_RUNS = 100
 """Most runs of one grid: each costs money, and a mistyped grid grows fast."""

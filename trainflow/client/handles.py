@@ -20,15 +20,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from trainflow.models.run_status import RunStatus
+from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
     from trainflow.client.artifacts import Artifact
     from trainflow.client.place import RunReader, RunSummary
-    from trainflow.models.run_record import RunRecord, StateVisit
-    from trainflow.models.run_spec import RunSpec
     from trainflow.observed.run_state import RunState
     from trainflow.observed.step import Step
+    from trainflow.spec.run_spec import RunSpec
+    from trainflow.workflow.run_record import RunRecord, StateVisit
 
     Spec = RunSpec | Mapping[str, Any] | Path | str
     """A run spec, the document of one, or the path of its file."""
@@ -235,7 +235,7 @@ def this_machine(*, out: Path = Path("out"), home: Path = Path(".trainflow")) ->
 def _read(spec: Spec, overrides: Sequence[Path]) -> tuple[RunSpec, Path]:
     """The spec, and the folder that its code's path is relative to."""
     from trainflow.client.spec_file import read_spec
-    from trainflow.models.run_spec import RunSpec
+    from trainflow.spec.run_spec import RunSpec
 
     if isinstance(spec, str | Path):
         return read_spec(Path(spec), overrides), Path(spec).parent

@@ -17,7 +17,7 @@ from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavail
 from trainflow.client.twin_address import TwinAddress, is_starting, read_address, read_start_time
 from trainflow.client.whole_files import replaced
 from trainflow.errors import TrainflowError
-from trainflow.models.run_status import RunStatus
+from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
     from trainflow.client.artifacts import Artifact
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from trainflow.client.place import LogRequest
     from trainflow.client.runs import DeployedRuns
     from trainflow.kubernetes.api import KubernetesApi
-    from trainflow.models.leftovers import SweepReport
-    from trainflow.models.run_record import RunError, RunRecord
-    from trainflow.models.run_spec import RunSpec
     from trainflow.observed.run_state import RunState
     from trainflow.observed.step import Step
+    from trainflow.spec.run_spec import RunSpec
+    from trainflow.workflow.leftovers import SweepReport
+    from trainflow.workflow.run_record import RunError, RunRecord
 
 RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "logs", "latest"
 
@@ -70,8 +70,8 @@ class LocalRuns:
 
     def details(self, run_id: str) -> RunState:
         """See `RunReader`."""
-        from trainflow.models.run_error import RunError
         from trainflow.observed.run_state import RunState
+        from trainflow.workflow.run_error import RunError
 
         folder = self._folder(run_id)
         if is_starting(folder):
@@ -134,7 +134,7 @@ class LocalRuns:
 
     def sweep(self, *, delete: bool) -> SweepReport:
         """See `RunReader`. Asks every twin that lives; what runs of another one held has ended with it."""
-        from trainflow.models.leftovers import SweepReport
+        from trainflow.workflow.leftovers import SweepReport
 
         twins = {found.endpoint: found for folder in self._folders() if (found := read_address(folder)) is not None}
         reports = [_deployment_of(twin).sweep(delete=delete) for twin in twins.values()]
@@ -426,7 +426,7 @@ def _recorded_details(folder: Path) -> RunState | None:
 def _record(folder: Path) -> RunRecord | None:
     from pydantic import ValidationError
 
-    from trainflow.models.run_record import RunRecord
+    from trainflow.workflow.run_record import RunRecord
 
     try:
         return RunRecord.model_validate_json((folder / RECORD).read_text(encoding="utf-8"))
@@ -440,9 +440,9 @@ def _deployment_of(address: TwinAddress) -> DeployedRuns:
 
     from trainflow.client.observe.cluster import READ_SECONDS
     from trainflow.client.runs import DeployedRuns
+    from trainflow.deployment.address import DeploymentAddress
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.kubernetes.connection import from_kubeconfig
-    from trainflow.models.deployment_address import DeploymentAddress
 
     session = boto3.Session(
         aws_access_key_id=address.access_key_id,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from trainflow.models.run import Stage
 from trainflow.observed.pod import Pod
+from trainflow.workflow.run import Stage
 
 FILE_NAME = "pods.jsonl"
 """File beside the logs, with a line for each pod in the order of their first lines."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainflow.models.line_pattern import pattern_problem
 from trainflow.protocol.metric_aliases import MEANING
+from trainflow.spec.line_pattern import pattern_problem
 
 PRINTERS = re.compile(r"print|log|^(info|write|debug)$", re.IGNORECASE)
 """Names of the functions that print or log a line."""

@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainflow.errors import TrainflowError
-from trainflow.models.run_status import RunStatus
+from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.artifacts import Artifact
     from trainflow.client.code import PackedCode
     from trainflow.kubernetes.api import KubernetesApi
-    from trainflow.models.leftovers import SweepReport
-    from trainflow.models.planned_run import PlannedRun
-    from trainflow.models.run_record import RunError, RunRecord
-    from trainflow.models.run_spec import RunSpec
     from trainflow.observed.run_state import RunState
     from trainflow.observed.step import Step
+    from trainflow.spec.run_spec import RunSpec
+    from trainflow.workflow.leftovers import SweepReport
+    from trainflow.workflow.planned_run import PlannedRun
+    from trainflow.workflow.run_record import RunError, RunRecord
 
 GROUP = "trainflow.places"
 """Group of the entry points."""

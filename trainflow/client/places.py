@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainflow.client.place import PlaceUnavailable
 from trainflow.client.place_names import NamedPlace
-from trainflow.models.deployment_address import PREFIX, SUFFIX, DeploymentAddress, parameter_name
+from trainflow.deployment.address import PREFIX, SUFFIX, DeploymentAddress, parameter_name
 
 if TYPE_CHECKING:
     from trainflow.client.runs import DeployedRuns

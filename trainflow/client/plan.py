@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainflow.client.spot_prices import SpotPrice
-from trainflow.models.event_bound import EventBound, event_bound
-from trainflow.models.planned_run import PlannedRun
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.total_steps import total_steps
+from trainflow.nodes.prices import usd_per_hour
 from trainflow.observed.run_state import VERSION
 from trainflow.report.published_figures import PublishedFigure, figure_of_spec
+from trainflow.spec.run_spec import RunSpec
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.event_bound import EventBound, event_bound
+from trainflow.workflow.planned_run import PlannedRun
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 WATCHING = "WatchTraining"
 """State of a run during its training."""

@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.logs import PAUSES, Resumption
 from trainflow.client.place import LogNotFound, LogRequest
+from trainflow.deployment.kubernetes_names import RUN_LABEL
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
-from trainflow.models.kubernetes_names import RUN_LABEL
-from trainflow.models.run import Stage
 from trainflow.observed.pod import Pod, read_pod
+from trainflow.workflow.run import Stage
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

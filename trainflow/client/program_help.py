@@ -17,9 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainflow.models.code import git_commit, packed_sha256
-from trainflow.models.workload import Workload
 from trainflow.protocol.placeholders import placeholders_in
+from trainflow.spec.code import git_commit, packed_sha256
+from trainflow.spec.workload import Workload
 
 SECONDS = 20.0
 """Time for a program to print its help: importing torch and transformers takes 5 s of CPU."""

@@ -41,17 +41,11 @@ from trainflow.client.spot_prices import SpotPrice, spot_prices
 from trainflow.client.stored_logs import LATE, PodFilter, StoredLogs
 from trainflow.client.sweeping import sweep
 from trainflow.client.whole_files import write_text
+from trainflow.deployment.address import DeploymentAddress, container_log
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
 from trainflow.errors import InvalidRunSpec, TrainflowError
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import CommandNotRun
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.deployment_address import DeploymentAddress, container_log
-from trainflow.models.leftovers import SweepReport
-from trainflow.models.planned_run import PlannedRun, RunRequest
-from trainflow.models.run import Stage
-from trainflow.models.run_record import RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import RunSpec, stored_run_spec
-from trainflow.models.spec_limits import require_limits_ahead
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.record.build import build_record
@@ -61,6 +55,12 @@ from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
 from trainflow.report import render_report
+from trainflow.spec.limits import require_limits_ahead
+from trainflow.spec.run_spec import RunSpec, stored_run_spec
+from trainflow.workflow.leftovers import SweepReport
+from trainflow.workflow.planned_run import PlannedRun, RunRequest
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 STOP_SECONDS = 30.0
 """Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""

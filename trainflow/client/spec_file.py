@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import RunSpec, spec_from_document
-from trainflow.models.spec_changes import merged
-from trainflow.models.spec_document import MAX_BYTES, decode
-from trainflow.models.spec_limits import require_limits_ahead
+from trainflow.spec.changes import merged
+from trainflow.spec.document import MAX_BYTES, decode
+from trainflow.spec.limits import require_limits_ahead
+from trainflow.spec.run_spec import RunSpec, spec_from_document
 
 STANDARD_INPUT = Path("-")
 """Name of the standard input in place of a file, for commands that can read a spec from there."""

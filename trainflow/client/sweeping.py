@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from trainflow.client.functions import invoke
-from trainflow.models.deployment_address import DeploymentAddress
-from trainflow.models.leftovers import SweepReport
+from trainflow.deployment.address import DeploymentAddress
+from trainflow.workflow.leftovers import SweepReport
 
 
 def sweep(client: Any, address: DeploymentAddress, *, delete: bool) -> SweepReport:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainflow.models.daemon_sets import daemon_set
+from trainflow.nodes.daemon_sets import daemon_set
 
 TRAINING_OPERATOR_IMAGE = "ghcr.io/kubeflow/training-v1/training-operator:v1-3f15cb8"
 """Kubeflow training operator, release 1.9.2: github.com/kubeflow/trainer, pull request 2634. It is not published as a

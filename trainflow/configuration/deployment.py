@@ -20,12 +20,12 @@ from trainflow.configuration.nodes import Nodegroup, VcpuQuotas, check_quotas, s
 from trainflow.configuration.queues import VolcanoQueue, same_name_twice
 from trainflow.configuration.section import Section
 from trainflow.configuration.slurm import Pcs, Slurm
+from trainflow.deployment.overlap import Overlap
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.offerings import OFFERINGS
-from trainflow.models.overlap import Overlap
-from trainflow.models.run_spec import RunSpec, spec_from_document
-from trainflow.models.sentences import sentences
-from trainflow.models.spec_document import decode
+from trainflow.nodes.offerings import OFFERINGS
+from trainflow.spec.document import decode
+from trainflow.spec.run_spec import RunSpec, spec_from_document
+from trainflow.spec.sentences import sentences
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 ACCOUNT = r"^\d{12}$"

@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Field, model_validator
 
 from trainflow.configuration.section import Section
-from trainflow.models.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
-from trainflow.models.kubernetes_names import ENDS_AT_LABEL
+from trainflow.deployment.kubernetes_names import ENDS_AT_LABEL
+from trainflow.nodes.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 
 RESERVATION = r"^cr-[0-9a-f]{8,17}$"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from trainflow.configuration.section import Section
-from trainflow.models.volcano_queues import MADE_BY_VOLCANO
+from trainflow.deployment.volcano_queues import MADE_BY_VOLCANO
 
 QUEUE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 QUANTITY = r"^\d+(\.\d+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from trainflow.configuration.nodes import Nodegroup, same_type_twice, vcpus_by_quota
 from trainflow.configuration.section import Section
-from trainflow.models.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from trainflow.nodes.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
 
 AMI = r"^ami-[0-9a-f]{8,17}$"
 INSTANCE = r"^i-[0-9a-f]{8,17}$"

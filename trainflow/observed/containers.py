@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.models.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.models.kubernetes_names import (
+from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.deployment.kubernetes_names import (
     BACKEND_LABEL,
     DEFAULT_CONTAINER_ANNOTATION,
     HELPERS_CONTAINER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainflow.models.run import JobPhase
+from trainflow.workflow.run import JobPhase
 
 DEADLINE_EXCEEDED = "DeadlineExceeded"
 """Reason of a failed job or pod that was ended because it ran too long; the word is Kubernetes' own."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPE_LABEL
-from trainflow.models.kubernetes_names import (
+from trainflow.deployment.kubernetes_names import (
     CORDONED_ANNOTATION,
     ENDS_AT_LABEL,
     RELEASED_ANNOTATION,
     REPLACED_ANNOTATION,
 )
+from trainflow.nodes.instances import HUGE_PAGES, INSTANCE_TYPE_LABEL
 
 BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 """Units of amounts of memory, as a kubelet writes them; an amount without a unit is in bytes."""

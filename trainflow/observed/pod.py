@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from trainflow.models.kubernetes_names import (
+from trainflow.deployment.kubernetes_names import (
     ATTEMPT_LABEL,
     ELASTIC_LABEL,
     FIRST_NODE_RANK_LABEL,

@@ -11,19 +11,19 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from trainflow.models.run_cost import Cost
-from trainflow.models.run_error import RunError
-from trainflow.models.run_status import RunStatus
-from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.protocol.metric_aliases import SEQUENCES
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.run_cost import Cost
+from trainflow.workflow.run_error import RunError
+from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
-    from trainflow.models.run_record import NodesBusy, Restart
     from trainflow.observed.visit import Visit
     from trainflow.protocol.checkpoint_line import CheckpointReport
     from trainflow.protocol.staging_line import StagingReport
+    from trainflow.workflow.run_record import NodesBusy, Restart
 
 VERSION = 1
 """Version of the JSON documents; fields are added without a new one."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_record import RunStatus
+from trainflow.nodes.prices import usd_per_hour
 from trainflow.observed.run_state import RunState
 from trainflow.record.cost import region_of
+from trainflow.workflow.run_record import RunStatus
 
 SECONDS_PER_HOUR = 3600.0
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainflow.client.files import read_record
-from trainflow.models.run_record import RunRecord
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import FILE_NAME as STEPS_FILE
 from trainflow.record.steps import kept_steps_from_json
+from trainflow.workflow.run_record import RunRecord
 
 RECORD_FILE = "run.json"
 

@@ -12,8 +12,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, RunNotFound, Runs, RunSummary
-from trainflow.models.run import Stage
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.page.curves import RunCurves
@@ -24,6 +22,8 @@ from trainflow.page.marks import Mark, marks
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
 from trainflow.record.steps import KeptSteps
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import RunStatus
 
 SNAPSHOT_SECONDS = 0.4
 """Seconds until a run is asked again: two views of it, or two tabs, share an answer."""

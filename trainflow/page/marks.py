@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainflow.models.run import Stage
-from trainflow.models.run_record import Restart
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import Restart
 
 MAX_MARKS = 60
 """Most marks of a kind: of more, the newest are shown."""

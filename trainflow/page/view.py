@@ -12,10 +12,7 @@ from typing import Any
 
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.run import Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_spec import as_list
+from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.page.cost import Forecast, forecast
@@ -27,6 +24,9 @@ from trainflow.record.last_lines import last_own_line
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
+from trainflow.spec.run_spec import as_list
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import RunStatus
 
 MAX_SHORT_TABLE = 16
 """Maximum number of pods that the table shows in full; a longer one scrolls, below the numbers by phase."""

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.run_state import RunState
 from trainflow.observed.visit import Visit
 from trainflow.record.wording import count, duration
+from trainflow.workflow.run_record import RunStatus
 
 SILENT_TYPES = frozenset({"Choice", "Pass", "Wait"})
 """Types of states without a box."""

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from trainflow.models.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
-from trainflow.models.log_line import LogLine
-from trainflow.models.progress import Format, named, read_from_files
-from trainflow.models.run import MetricsCursor
-from trainflow.models.run_spec import RunSpec
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line, step_from_figures
 from trainflow.progress import formats
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.step_report import METRICS
+from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
+from trainflow.spec.progress import Format, named, read_from_files
+from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import MetricsCursor
 
 TRAINFLOW = "trainflow"
 """Format of Trainflow's own two lines."""

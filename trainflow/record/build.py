@@ -8,17 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_record import (
-    Compilation,
-    Execution,
-    MetricsPublished,
-    RunError,
-    RunRecord,
-    RunStatus,
-    StateVisit,
-    Training,
-)
-from trainflow.models.run_spec import stored_run_spec
 from trainflow.observed.pod import Pod
 from trainflow.observed.visit import Visit
 from trainflow.progress.reader import unparsable_warning, warning
@@ -30,6 +19,17 @@ from trainflow.record.results import result_warnings
 from trainflow.record.run_states import own_execution, state_of_history
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
 from trainflow.record.wording import count
+from trainflow.spec.run_spec import stored_run_spec
+from trainflow.workflow.run_record import (
+    Compilation,
+    Execution,
+    MetricsPublished,
+    RunError,
+    RunRecord,
+    RunStatus,
+    StateVisit,
+    Training,
+)
 
 
 def build_record(

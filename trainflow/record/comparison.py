@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from trainflow.models.run_record import RunRecord
 from trainflow.record.wording import DATA, PER_NODE, PER_PROCESS
+from trainflow.workflow.run_record import RunRecord
 
 NUM_NODES = "compute.num_nodes"
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from trainflow.models.backends import DESCRIPTIONS
-from trainflow.models.prices import find_price
-from trainflow.models.run_record import Cost, NodePrice, StateCost
+from trainflow.deployment.backends import DESCRIPTIONS
+from trainflow.nodes.prices import find_price
 from trainflow.observed.visit import Visit
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs, visits
+from trainflow.workflow.run_record import Cost, NodePrice, StateCost
 
 ACQUISITION = "EnsureCapacity"
 """State whose answer has the number of ready nodes, and their type."""

@@ -10,8 +10,8 @@ from typing import Any
 from trainflow.errors import NEXT_STEP
 from trainflow.failures.error_table import error_table
 from trainflow.failures.judgement import from_text
-from trainflow.models.run_record import RunError, RunStatus
 from trainflow.record.history import Event, ExecutionHistory
+from trainflow.workflow.run_record import RunError, RunStatus
 
 WHAT_TO_DO = {
     "Aborted": "Start it again; a data set that was staged and graphs that were compiled are used again.",

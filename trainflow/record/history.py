@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.visit import Visit
+from trainflow.workflow.run_record import RunStatus
 
 Event = Mapping[str, Any]
 """One entry of `GetExecutionHistory`'s `events`."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from trainflow.models.code import git_commit, packed_sha256
-from trainflow.models.run_record import Inputs, SavedCheckpoint
 from trainflow.record.history import ExecutionHistory, publication, task_output
 from trainflow.record.steps import KeptSteps
+from trainflow.spec.code import git_commit, packed_sha256
+from trainflow.workflow.run_record import Inputs, SavedCheckpoint
 
 
 def inputs(spec: Any, history: ExecutionHistory) -> Inputs:

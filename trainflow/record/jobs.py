@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from trainflow.models.run import Stage, job_name
-from trainflow.models.run_record import Job
-from trainflow.models.run_record import Pod as PodEntry
 from trainflow.observed.pod import Pod
 from trainflow.record.history import ExecutionHistory, task_output
 from trainflow.record.intervals import Interval
+from trainflow.workflow.run import Stage, job_name
+from trainflow.workflow.run_record import Job
+from trainflow.workflow.run_record import Pod as PodEntry
 
 GANGS = (Stage.PRECOMPILE, Stage.TRAINING)
 """Stages whose job is a gang with a rank 0; the others run one program."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainflow.models.run import Stage
 from trainflow.observed.pod import Pod
+from trainflow.workflow.run import Stage
 
 MAX_NODES = 64
 """Most nodes whose utilization is asked for: each value that is read costs (0.01 USD for 1,000)."""

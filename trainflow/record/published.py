@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, combinations, combinations_with_replacement, islice
 
-from trainflow.models.run_record import MetricsPublished
 from trainflow.observed.step import Step
+from trainflow.workflow.run_record import MetricsPublished
 
 MAX_EXPLANATIONS = 20_000
 """Number of attempts for one period before only its count is used; only minutes with hundreds of odd steps reach it."""

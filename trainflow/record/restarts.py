@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainflow.models.failed_nodes import refutation
-from trainflow.models.run_record import Restart
+from trainflow.nodes.failed_nodes import refutation
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
+from trainflow.workflow.run_record import Restart
 
 WATCHERS = {"WatchPrecompile": "precompile", "WatchTraining": "training"}
 """States that watch a job, with its stage."""

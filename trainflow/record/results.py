@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainflow.models.run_record import RunStatus
 from trainflow.protocol.lost_files import MAX_NAMED, LostFile, LostFiles
 from trainflow.record.steps import KeptSteps
 from trainflow.record.wording import count, size
+from trainflow.workflow.run_record import RunStatus
 
 NOTHING_TRAINED = (
     "The program ended without an error, and also without a step, a checkpoint or a file below {run_dir}: it may have "

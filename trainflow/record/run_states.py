@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from trainflow.models.run_record import Job, RunRecord, RunStatus
-from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RECORD_FIELDS, RunState, recorded_state
 from trainflow.observed.step import Step
@@ -17,6 +15,8 @@ from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output
 from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.run_record import Job, RunRecord, RunStatus
 
 
 def state_of_history(

@@ -14,7 +14,6 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from trainflow.models.run import MetricsCursor
 from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFiles
@@ -22,6 +21,7 @@ from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.wording import data_of_speed
+from trainflow.workflow.run import MetricsCursor
 
 FILE_NAME = "steps.json"
 

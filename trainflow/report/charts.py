@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from trainflow.models.run_record import Restart, SavedCheckpoint
 from trainflow.observed.step import Step
 from trainflow.record.steps import throughput_of
 from trainflow.record.wording import count, number, significant
 from trainflow.report.scales import WIDTH, Scale, nice_ticks, smoothed, thinned
+from trainflow.workflow.run_record import Restart, SavedCheckpoint
 
 HEIGHT = 300.0
 """Units from bottom to top of a drawing."""

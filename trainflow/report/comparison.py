@@ -8,11 +8,11 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from trainflow.models.run_record import RunRecord
 from trainflow.record.comparison import differing_fields, measured, scaling, value_text
 from trainflow.record.wording import duration, rate, significant, speed_of, usd
 from trainflow.report.page import STATUS_IN_WORDS, nodes_of
 from trainflow.report.published_figures import published_figure
+from trainflow.workflow.run_record import RunRecord
 
 EFFICIENCY = "scaling efficiency"
 """A row of scaling studies only."""

@@ -18,9 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup, escape
 
 from trainflow.links import execution_link, object_link
-from trainflow.models.event_bound import HISTORY_QUOTA
-from trainflow.models.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
-from trainflow.models.spec_section import NAME
 from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
@@ -28,6 +25,9 @@ from trainflow.record.wording import count, duration, number, rate, significant,
 from trainflow.report.charts import TITLES, charts
 from trainflow.report.published_figures import PROGRAM, published_figure
 from trainflow.report.timeline import timeline
+from trainflow.spec.section import NAME
+from trainflow.workflow.event_bound import HISTORY_QUOTA
+from trainflow.workflow.run_record import Cost, MetricsPublished, Pod, RunRecord, RunStatus, Training
 
 STATUS_IN_WORDS = {
     RunStatus.STARTING: "Starting",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.models.run_record import RunRecord
+from trainflow.workflow.run_record import RunRecord
 
 PROGRAM = "trainer.pretrain"
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainflow.models.run_record import Pod, RunRecord, StateVisit
 from trainflow.record.run_states import own_execution
 from trainflow.record.wording import count, duration
 from trainflow.report.charts import Tick
 from trainflow.report.scales import Scale, time_ticks
+from trainflow.workflow.run_record import Pod, RunRecord, StateVisit
 
 INSTANT_SECONDS = 0.05
 """A state that took less in all is named below the timeline instead of drawn in it: choices, mostly."""

@@ -21,20 +21,20 @@ from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.account import account_findings, tools_image_findings
 from lambdas.logic.preflight.findings import Finding, Problem
+from trainflow.deployment.image_names import in_private_ecr
 from trainflow.errors import NodegroupNotFound
-from trainflow.models.image_names import in_private_ecr
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.log_line import LogLine
-from trainflow.models.offerings import node_quota
-from trainflow.models.preflight import AccountFacts, Probed, Unknown, Zone
-from trainflow.models.run import JobPhase, JobRef, Run, Stage
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.training_nodes import Nodegroup
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.nodes.offerings import node_quota
+from trainflow.nodes.training_nodes import Nodegroup
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.record.placement import Placement, placement_of
+from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.preflight import AccountFacts, Probed, Unknown, Zone
+from trainflow.workflow.run import JobPhase, JobRef, Run, Stage
 
 
 class KubernetesBackend:

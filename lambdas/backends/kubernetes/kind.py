@@ -11,11 +11,11 @@ from lambdas.backends.kubernetes.network_policy import network_policies
 from lambdas.backends.kubernetes.status import time_of
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
-from trainflow.models.backends import BackendName, KubernetesKind
-from trainflow.models.preflight import Unknown
-from trainflow.models.run import JobRef
-from trainflow.models.run_spec import Compute
+from trainflow.deployment.backends import BackendName, KubernetesKind
 from trainflow.observed.job import JobStatus
+from trainflow.spec.run_spec import Compute
+from trainflow.workflow.preflight import Unknown
+from trainflow.workflow.run import JobRef
 
 ReadStatus = Callable[[JobRef, Mapping[str, Any], datetime | None], JobStatus]
 """Function that makes a job's status from the job, the `status` of its object and the time of its creation."""

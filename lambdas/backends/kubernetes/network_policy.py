@@ -10,8 +10,8 @@ from typing import Any
 
 from lambdas.backends.kubernetes import pods
 from lambdas.logic.jobs import Job
-from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
-from trainflow.models.network_policies import API_VERSION, KIND
+from trainflow.deployment.kubernetes_names import JOB_LABEL, RUN_LABEL
+from trainflow.deployment.network_policies import API_VERSION, KIND
 
 
 # Decision 77: a gang is reached by its own pods only.

@@ -19,11 +19,11 @@ from lambdas.logic.capacity import (
     unusable_nodes,
     used_again,
 )
-from trainflow.models.gang_fit import require_fit
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run import Run
-from trainflow.models.training_nodes import Claim, Grants, Nodegroup
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.nodes.training_nodes import Claim, Grants, Nodegroup
 from trainflow.observed.node import Node
+from trainflow.spec.gang_fit import require_fit
+from trainflow.workflow.run import Run
 
 MAX_TRIES = 5
 """Number of times that a poll retries grants that another run has changed; the next poll retries as well."""

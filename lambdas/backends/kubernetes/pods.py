@@ -6,16 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lambdas.logic.jobs import Job, SharedFolder
-from trainflow.models.backends import DESCRIPTIONS, KUBERNETES_KINDS
-from trainflow.models.instances import (
-    EFA_INTERFACE,
-    HUGE_PAGES,
-    HUGE_PAGES_OF_EFA_POD_MIB,
-    INSTANCE_TYPE_LABEL,
-    InstanceType,
-    nodegroup_name,
-)
-from trainflow.models.kubernetes_names import (
+from trainflow.deployment.backends import DESCRIPTIONS, KUBERNETES_KINDS
+from trainflow.deployment.kubernetes_names import (
     ATTEMPT_LABEL,
     BACKEND_LABEL,
     CONTROLLER_NODES,
@@ -31,8 +23,15 @@ from trainflow.models.kubernetes_names import (
     STAGE_LABEL,
     TRAINING_NODES,
 )
-from trainflow.models.node_room import training_pod
-from trainflow.models.workload import Volume
+from trainflow.nodes.instances import (
+    EFA_INTERFACE,
+    HUGE_PAGES,
+    HUGE_PAGES_OF_EFA_POD_MIB,
+    INSTANCE_TYPE_LABEL,
+    InstanceType,
+    nodegroup_name,
+)
+from trainflow.nodes.node_room import training_pod
 from trainflow.protocol import variables
 from trainflow.protocol.plan import to_words
 from trainflow.protocol.pods import (
@@ -46,6 +45,7 @@ from trainflow.protocol.pods import (
     WORKSPACE,
 )
 from trainflow.protocol.result import RESULT_FILE
+from trainflow.spec.workload import Volume
 
 GRACE_PERIOD_SECONDS = 120
 """Time for a checkpoint between SIGTERM and SIGKILL: Spot gives two minutes."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from trainflow.models.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
-from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
-from trainflow.models.run_spec import Compute, RunSpec
+from trainflow.nodes.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
+from trainflow.spec.run_spec import Compute, RunSpec
+from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
 
 
 def cluster_findings(

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from trainflow.models.run import JobPhase, JobRef
 from trainflow.observed.containers import program_exit_code
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobPhase, JobRef
 
 
 def ended_by_condition(status: Mapping[str, Any], *, success: str, submitted_at: datetime | None) -> JobStatus | None:

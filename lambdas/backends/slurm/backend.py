@@ -15,15 +15,15 @@ from lambdas.backends.slurm.fit import partition_findings
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.findings import Finding
+from trainflow.deployment.slurm import Submission
 from trainflow.errors import BackendNotInstalled
-from trainflow.models.leftovers import Held
-from trainflow.models.log_line import LogLine
-from trainflow.models.preflight import Probed
-from trainflow.models.run import JobRef, Run
-from trainflow.models.slurm import Submission
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.record.placement import Placement
+from trainflow.workflow.leftovers import Held
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.preflight import Probed
+from trainflow.workflow.run import JobRef, Run
 
 
 class SlurmBackend:

@@ -18,14 +18,14 @@ from lambdas.backends.slurm.files import JobFiles, failed_pods, pod_name
 from lambdas.backends.slurm.rest import RestController
 from lambdas.backends.slurm.ssm import SCHEME, SsmController
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
+from trainflow.deployment.slurm import JobComment, Partition, SlurmJob, Submission, default_partition
 from trainflow.errors import JobConflict, JobNotFound
-from trainflow.models.leftovers import SLURM_JOB, Held, HeldObject
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobPhase, JobRef, Stage
-from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission, default_partition
 from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol.slurm_job import JobRecord
+from trainflow.workflow.leftovers import SLURM_JOB, Held, HeldObject
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import JobPhase, JobRef, Stage
 
 MAX_PODS_TO_DIAGNOSE = 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from trainflow.models.slurm import Partition, SlurmJob, Submission
+from trainflow.deployment.slurm import Partition, SlurmJob, Submission
 
 
 class Controller(Protocol):

@@ -13,7 +13,6 @@ from typing import Any
 from lambdas.gateways import objects
 from lambdas.gateways.aws import client, translated
 from lambdas.gateways.kubernetes_objects import log_lines
-from trainflow.models.log_line import LogLine
 from trainflow.observed.pod import Pod
 from trainflow.protocol import slurm_job
 from trainflow.protocol.slurm_job import (
@@ -25,6 +24,7 @@ from trainflow.protocol.slurm_job import (
     NodeRecord,
     parse_record,
 )
+from trainflow.workflow.log_line import LogLine
 
 
 def pod_name(job: str, index: int) -> str:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
+from trainflow.deployment.slurm import Partition
 from trainflow.errors import GangTooLarge
-from trainflow.models.gang_fit import require_partition_fit
-from trainflow.models.run_spec import RunSpec
-from trainflow.models.slurm import Partition
+from trainflow.spec.gang_fit import require_partition_fit
+from trainflow.spec.run_spec import RunSpec
 
 
 def partition_findings(spec: RunSpec, partition: Partition | None) -> Iterator[Finding]:

@@ -15,9 +15,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.deployment.slurm import JobComment, Partition, SlurmJob, Submission
 from trainflow.errors import ClusterUnavailable
-from trainflow.models.sentences import shortened
-from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
+from trainflow.spec.sentences import shortened
 
 KNOWN_VERSIONS = tuple(range(38, 45))
 """Values of N in v0.0.N that these functions support."""

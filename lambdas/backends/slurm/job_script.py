@@ -15,12 +15,12 @@ from functools import partial
 from string import Template
 
 from lambdas.logic.jobs import Job
-from trainflow.models.backends import MASTER_ADDRESS, NODE_RANK
-from trainflow.models.run import Stage
-from trainflow.models.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
+from trainflow.deployment.backends import MASTER_ADDRESS, NODE_RANK
+from trainflow.deployment.slurm import SIGNAL_BEFORE_LIMIT_SECONDS, JobComment, Site, Submission
 from trainflow.protocol import variables
 from trainflow.protocol.plan import to_text, with_texts
 from trainflow.protocol.pods import FOLDERS, JOBS, MOUNTS, SCRATCH_MOUNT
+from trainflow.workflow.run import Stage
 
 SMALL_PROGRAM_MEMORY_MIB = 2048
 """Staging and publishing stream: their memory does not grow with the data."""

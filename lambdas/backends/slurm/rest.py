@@ -28,8 +28,8 @@ from lambdas.backends.slurm.forms import (
     understood,
 )
 from lambdas.gateways.aws import client, translated
+from trainflow.deployment.slurm import Partition, SlurmJob, Submission
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
-from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 TOKEN_LIFETIME_SECONDS = 600
 RENEWED_BEFORE_SECONDS = 120

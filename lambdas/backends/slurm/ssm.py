@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 
 from lambdas.backends.slurm.forms import comment_form, dependency, parse_comment, understood
 from lambdas.gateways.aws import client, translated
+from trainflow.deployment.slurm import Partition, SlurmJob, Submission
 from trainflow.errors import ClusterUnavailable, JobRefused
-from trainflow.models.slurm import Partition, SlurmJob, Submission
 
 SCHEME = "ssm://"
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainflow.models.run import JobPhase
-from trainflow.models.slurm import SlurmJob
+from trainflow.deployment.slurm import SlurmJob
 from trainflow.observed.job import DEADLINE_EXCEEDED, JobStatus
+from trainflow.workflow.run import JobPhase
 
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}

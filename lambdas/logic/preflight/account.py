@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.errors import GangTooLarge
-from trainflow.models.gang_fit import require_fit
-from trainflow.models.offerings import OFFERINGS
-from trainflow.models.preflight import AccountFacts, Quota, Unknown, Zone
-from trainflow.models.run_spec import Compute, RunSpec
-from trainflow.models.training_nodes import Nodegroup
+from trainflow.nodes.offerings import OFFERINGS
+from trainflow.nodes.training_nodes import Nodegroup
+from trainflow.spec.gang_fit import require_fit
+from trainflow.spec.run_spec import Compute, RunSpec
+from trainflow.workflow.preflight import AccountFacts, Quota, Unknown, Zone
 
 
 def account_findings(

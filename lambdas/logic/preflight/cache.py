@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note
-from trainflow.models.compile_cache import CacheRecord, CacheState
+from trainflow.workflow.compile_cache import CacheRecord, CacheState
 
 
 def compilation_findings(record: CacheRecord | None) -> Iterator[Finding]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from trainflow.models.preflight import DatasetFacts, Probed
-from trainflow.models.run_spec import Dataset
+from trainflow.spec.run_spec import Dataset
+from trainflow.workflow.preflight import DatasetFacts, Probed
 
 WAYS_OUT = (
     "correct the URL, put it below data/ of the data bucket, set dataset.public if its bucket is public, or add its "

@@ -7,6 +7,7 @@ from typing import Any
 
 from lambdas.logic.preflight.dataset import folder_findings, is_staged
 from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
+from trainflow.deployment.kubernetes_names import NO_IMAGE
 from trainflow.errors import (
     AccessDenied,
     ContainerNotStarted,
@@ -17,10 +18,9 @@ from trainflow.errors import (
     TrainflowError,
     WorkerFailed,
 )
-from trainflow.models.kubernetes_names import NO_IMAGE
-from trainflow.models.preflight import DatasetFacts, Probed, Unknown
-from trainflow.models.run import Run
-from trainflow.models.run_spec import Dataset, RunSpec
+from trainflow.spec.run_spec import Dataset, RunSpec
+from trainflow.workflow.preflight import DatasetFacts, Probed, Unknown
+from trainflow.workflow.run import Run
 
 FAILURES = (
     AccessDenied,

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainflow.models.run_record import RunRecord
 from trainflow.observed.pod import Pod, read_pod
 from trainflow.observed.step import Step, parse_metrics_line
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.published import PeriodStatistics, compare
 from trainflow.record.steps import kept_steps_of
+from trainflow.workflow.run_record import RunRecord
 
 FOLDER = Path(__file__).parents[2] / "assets" / "histories"
 

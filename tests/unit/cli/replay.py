@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from recorded_runs import RecordedRun
 
-from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.run_states import state_of_history
+from trainflow.spec.total_steps import total_steps
 
 
 class ReplayedObserver:

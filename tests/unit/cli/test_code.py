@@ -17,8 +17,8 @@ from tests.fakes.runs import SPEC, spec_with
 from trainflow.client import code
 from trainflow.client.code import PackedCode, pack
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.code import packed_sha256
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.spec.code import packed_sha256
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
 
 
 def spec(**workload: Any) -> RunSpec:

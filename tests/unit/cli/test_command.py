@@ -18,8 +18,8 @@ from tests.fakes.runs import SPEC, spec_with
 from trainflow.cli.main import app
 from trainflow.client.place import PlaceOptions
 from trainflow.errors import DatasetNotFound
-from trainflow.models.run_spec import RunSpec, parse_run_spec
-from trainflow.models.spec_document import MAX_BYTES
+from trainflow.spec.document import MAX_BYTES
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from trainflow.cli.json_output import VERSION
 from trainflow.cli.main import app
 from trainflow.client.files import write_record, write_steps
 from trainflow.configuration.deployment import load_configuration
-from trainflow.models.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
 from trainflow.observed.step import Step
+from trainflow.workflow.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
 
 DOCUMENTED = (DOCUMENTS / "commands.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
 

@@ -9,8 +9,8 @@ import pytest
 
 from lambdas.gateways.kubernetes_objects import pending_reason, troubled_pods
 from trainflow.cli.doctor import gang
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.kubernetes_names import BACKEND_LABEL, STAGE_LABEL
+from trainflow.deployment.backends import KUBERNETES_KINDS
+from trainflow.deployment.kubernetes_names import BACKEND_LABEL, STAGE_LABEL
 from trainflow.observed.containers import is_shared, phase, program_image, workload
 from trainflow.observed.node import read_node
 from trainflow.observed.pod import read_pod

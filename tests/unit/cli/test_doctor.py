@@ -22,9 +22,9 @@ from trainflow.cli.doctor.cluster import DoctorError, ProbeFailed
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Evidence, Finding, Outcome, findings
 from trainflow.cli.doctor.probe import probe_pod
-from trainflow.models.backends import DESCRIPTIONS, BackendName
-from trainflow.models.run import Stage
+from trainflow.deployment.backends import DESCRIPTIONS, BackendName
 from trainflow.observed.node import Node, read_node
+from trainflow.workflow.run import Stage
 
 EFA, NEURON = "vpc.amazonaws.com/efa", "aws.amazon.com/neuron"
 INSIDE = {

@@ -16,9 +16,9 @@ from benchmarks.result import BenchmarkFailed
 from local.no_op_logs import STEPS, step_loss
 from trainflow.client.place import RunSummary
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_record import Job, MetricsPublished, Pod, RunError, RunRecord, RunStatus
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.record.history import ExecutionHistory
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import Job, MetricsPublished, Pod, RunError, RunRecord, RunStatus
 
 
 def test_the_parts_that_are_named_are_measured_and_their_rows_are_summed(monkeypatch: pytest.MonkeyPatch) -> None:

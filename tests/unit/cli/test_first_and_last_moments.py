@@ -25,8 +25,8 @@ from trainflow.cli.main import app
 from trainflow.cli.run import follow_to_end
 from trainflow.client.runs import DeployedRuns
 from trainflow.client.whole_files import write_text
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunStatus
 
 RUN = recorded("succeeded")
 SPEC = parse_run_spec(spec_with())

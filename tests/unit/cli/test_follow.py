@@ -17,12 +17,12 @@ from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import at_time, screen
 from trainflow.cli.follow.staging import staging_line
 from trainflow.errors import WorkerFailed
-from trainflow.models.run_record import Cost, Restart, RunStatus
-from trainflow.models.total_steps import total_steps
 from trainflow.observed.run_state import RunState
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.staging_line import StagingReport
 from trainflow.record.wording import clock
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.run_record import Cost, Restart, RunStatus
 
 
 def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:

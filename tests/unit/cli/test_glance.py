@@ -12,12 +12,12 @@ from test_observe_executions import FakeStepFunctions
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
 from trainflow.errors import ClusterUnavailable
-from trainflow.models.run import LogPosition, MetricsCursor
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.run_state import RunState
 from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line
 from trainflow.record.results import lost_files_warning
 from trainflow.record.steps import KeptSteps
+from trainflow.workflow.run import LogPosition, MetricsCursor
+from trainflow.workflow.run_record import RunStatus
 
 START = datetime(2026, 11, 21, 9, 31, tzinfo=UTC)
 

@@ -24,7 +24,7 @@ from trainflow.cli.init import Answers, name_for, spec_text
 from trainflow.cli.main import app
 from trainflow.client.program_outputs import Flag
 from trainflow.client.programs import Program, ProgramUnreadable, read_program, unknown_arguments
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
 
 DDP = """
 import argparse, os

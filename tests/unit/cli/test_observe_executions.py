@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 from recorded_runs import RecordedRun, recorded
 
 from trainflow.client.observe.executions import ExecutionTree, HistoryReader
-from trainflow.models.run_record import RunStatus
+from trainflow.workflow.run_record import RunStatus
 
 
 class FakeStepFunctions:

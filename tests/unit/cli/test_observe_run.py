@@ -17,9 +17,9 @@ from recorded_runs import RecordedRun, recorded, statistics_of
 from test_observe_executions import FakeStepFunctions
 
 from trainflow.client.observe.observer import RunObserver
-from trainflow.models.run_record import RunError, RunStatus
 from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport
+from trainflow.workflow.run_record import RunError, RunStatus
 
 
 class FakeCloudWatch:

@@ -29,12 +29,12 @@ from trainflow.client.place import (
     open_place,
 )
 from trainflow.client.runs import DeployedRuns
+from trainflow.deployment.address import DeploymentAddress
 from trainflow.kubernetes.api import KubernetesApi
-from trainflow.models.deployment_address import DeploymentAddress
-from trainflow.models.run_record import RunError, RunStatus
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.page.app import PageApp
 from trainflow.page.library import RunLibrary
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunError, RunStatus
 
 REASON = RunError(name="Aborted", message="It was stopped.", what_to_do="Start it again.")
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from trainflow.cli.main import app
 from trainflow.client.program_help import Flags, HelpUnavailable, doubts, doubts_by_help, flags_in, output_of
-from trainflow.models.workload import Workload
+from trainflow.spec.workload import Workload
 
 ARGPARSE = """
 import argparse

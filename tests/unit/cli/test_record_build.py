@@ -11,12 +11,12 @@ import pytest
 from recorded_runs import recorded
 
 from trainflow.client.files import read_record, write_record
-from trainflow.models.run import MetricsCursor
-from trainflow.models.run_record import Compilation, MetricsPublished, RunError, RunStatus, Training
 from trainflow.record.build import overhead_by_state
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import kept_steps_of
+from trainflow.workflow.run import MetricsCursor
+from trainflow.workflow.run_record import Compilation, MetricsPublished, RunError, RunStatus, Training
 
 
 def test_the_record_of_a_succeeded_run() -> None:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from recorded_runs import recorded
 
-from trainflow.models.prices import find_price
-from trainflow.models.run_record import Inputs, NodePrice, Restart, RunRecord, RunStatus, SavedCheckpoint, StateCost
+from trainflow.nodes.prices import find_price
 from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.build import build_record
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.steps import KeptSteps, kept_steps_of
+from trainflow.workflow.run_record import Inputs, NodePrice, Restart, RunRecord, RunStatus, SavedCheckpoint, StateCost
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 ARN = "arn:aws:states:us-east-1:123456789012:execution:trainflow-training:bert-3f2a9c1b4d5e"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from recorded_runs import recorded
 
-from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory, child_arns, current_state, task_output, visits
+from trainflow.workflow.run_record import RunStatus
 
 ARN = "arn:aws:states:us-east-1:123456789012:execution:machine:run-1"
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import recorded, statistics_of
 
-from trainflow.models.run_record import MetricsPublished
 from trainflow.observed.step import Step
 from trainflow.record.published import PeriodStatistics, compare, latest_of_each_step
+from trainflow.workflow.run_record import MetricsPublished
 
 START = datetime(2026, 11, 21, 9, 0, 0, tzinfo=UTC)
 

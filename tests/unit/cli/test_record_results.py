@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 from recorded_runs import recorded
 
-from trainflow.models.run import MetricsCursor
-from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import NOTHING_TRAINED, lost_files_warning, result_warnings
 from trainflow.record.steps import KeptSteps, kept_steps_from_json, kept_steps_of
 from trainflow.report import render_report
+from trainflow.workflow.run import MetricsCursor
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 MODEL = LostFile(name="model.pt", num_bytes=1258291)
 ONE = LostFiles(num_files=1, num_bytes=1258291, largest=(MODEL,))

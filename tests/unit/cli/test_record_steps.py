@@ -10,13 +10,13 @@ from itertools import pairwise
 import pytest
 
 from tests.unit.cli.recorded_runs import recorded
-from trainflow.models.run import MetricsCursor
 from trainflow.observed.step import Step, parse_report_line, step_from_figures
 from trainflow.page.curves import RunCurves, Window
 from trainflow.protocol.step_report import report_line
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
 from trainflow.record.wording import speed_of
 from trainflow.report import render_report
+from trainflow.workflow.run import MetricsCursor
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

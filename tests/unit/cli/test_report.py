@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 from recorded_runs import RecordedRun, recorded
 
 from trainflow.client.files import write_report
-from trainflow.models.run_record import (
+from trainflow.observed.step import Step
+from trainflow.record.published import latest_of_each_step
+from trainflow.record.steps import kept_steps_of
+from trainflow.report import render_report
+from trainflow.report.charts import charts
+from trainflow.report.published_figures import published_figure
+from trainflow.report.scales import nice_ticks, smoothed, thinned, time_ticks
+from trainflow.report.timeline import timeline
+from trainflow.workflow.run_record import (
     Cost,
     Inputs,
     Job,
@@ -29,14 +37,6 @@ from trainflow.models.run_record import (
     SavedCheckpoint,
     StateCost,
 )
-from trainflow.observed.step import Step
-from trainflow.record.published import latest_of_each_step
-from trainflow.record.steps import kept_steps_of
-from trainflow.report import render_report
-from trainflow.report.charts import charts
-from trainflow.report.published_figures import published_figure
-from trainflow.report.scales import nice_ticks, smoothed, thinned, time_ticks
-from trainflow.report.timeline import timeline
 
 EVIL = "</pre><script>alert(1)</script>\"' onload=x & `<b>`"
 VOID = {"meta", "link", "br", "hr", "img", "input", "line", "path", "rect"}

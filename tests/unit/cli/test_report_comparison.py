@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from trainflow.cli.main import app
 from trainflow.client.files import write_record
-from trainflow.models.run_record import Cost, RunRecord, RunStatus, Training
 from trainflow.report.comparison import facts, fields, render_comparison
+from trainflow.workflow.run_record import Cost, RunRecord, RunStatus, Training
 
 BEGIN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 EVIL = "<b onclick=x>"

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.client.files import write_record
-from trainflow.models.field_docs import field_docs
-from trainflow.models.run_spec import Compute, RunSpec
+from trainflow.spec.field_docs import field_docs
+from trainflow.spec.run_spec import Compute, RunSpec
 
 SPEC = str(Path("runs/demo.yaml").resolve())
 AFTERWARDS = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
@@ -43,7 +43,7 @@ def loaded(folder: Path, *arguments: str, **environment: str) -> set[str]:
     ("arguments", "spared"),
     [
         (("--help",), {"pydantic", "rich", "boto3", "kubernetes", "yaml", "tempfile", "trainflow.client.place"}),
-        (("list", "--local"), {*SPARED_BY_LIST, "trainflow.models.run_record"}),
+        (("list", "--local"), {*SPARED_BY_LIST, "trainflow.workflow.run_record"}),
         (("status", "ended", "--local"), {*SPARED_BY_LIST, "pydantic"}),
         (("validate", SPEC), {"rich", "boto3", "kubernetes", "jinja2", "local"}),
     ],
@@ -59,7 +59,7 @@ def test_the_tab_key_waits_for_no_model_and_no_network(tmp_path: Path) -> None:
     typed = {"COMP_WORDS": "trainflow status --place ", "COMP_CWORD": "3"}
     modules = loaded(tmp_path, _TRAINFLOW_COMPLETE="complete_bash", **typed)
     assert "trainflow.cli.operate.completion" in modules
-    assert modules & {"botocore", "http.client", "kubernetes", "rich", "yaml", "trainflow.models.run_spec"} == set()
+    assert modules & {"botocore", "http.client", "kubernetes", "rich", "yaml", "trainflow.spec.run_spec"} == set()
 
 
 def test_a_command_is_built_when_it_is_called() -> None:

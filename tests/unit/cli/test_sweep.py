@@ -19,9 +19,9 @@ from trainflow.client.functions import FunctionFailed
 from trainflow.client.place import PlaceRefused, PlaceUnavailable
 from trainflow.client.refusals import told
 from trainflow.client.sweeping import sweep
-from trainflow.models.deployment_address import DeploymentAddress
-from trainflow.models.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
-from trainflow.models.run_status import RunStatus
+from trainflow.deployment.address import DeploymentAddress
+from trainflow.workflow.leftovers import HeldObject, LeftoverState, RunLeftovers, SweepReport
+from trainflow.workflow.run_status import RunStatus
 
 ADDRESS = DeploymentAddress(
     deployment="blue",

@@ -8,10 +8,10 @@ from typing import cast
 
 from trainflow.cli.operate.top import active_runs, table_text
 from trainflow.client.place import PlaceRefused, RunReader, RunSummary
-from trainflow.models.run_cost import Cost
-from trainflow.models.run_status import RunStatus
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
+from trainflow.workflow.run_cost import Cost
+from trainflow.workflow.run_status import RunStatus
 
 NOW = datetime(2026, 11, 22, 9, tzinfo=UTC)
 

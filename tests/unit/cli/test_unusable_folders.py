@@ -14,7 +14,7 @@ from tests.fakes.runs import SPEC, spec_with
 from trainflow.cli.attended import run_detached
 from trainflow.cli.main import app
 from trainflow.client.files import write_record
-from trainflow.models.run_record import RunRecord, RunStatus, StateVisit
+from trainflow.workflow.run_record import RunRecord, RunStatus, StateVisit
 
 
 @pytest.mark.parametrize(

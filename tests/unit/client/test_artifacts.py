@@ -23,8 +23,8 @@ from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.runs import DeployedRuns
 from trainflow.client.tracking import to_mlflow
 from trainflow.client.tracking.exported_run import ExportedRun
+from trainflow.deployment.address import DeploymentAddress
 from trainflow.kubernetes.api import KubernetesApi
-from trainflow.models.deployment_address import DeploymentAddress
 from trainflow.record.steps import KeptSteps
 
 BUCKET, RUN_ID = "artifacts", "bert-1"

@@ -10,8 +10,8 @@ import pytest
 from tests.fakes.runs import SPEC
 from trainflow.client.continuing import CannotContinue, continued_spec, spec_continuing
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_record import RunRecord, RunStatus, StateVisit
-from trainflow.models.run_spec import MAX_CONTINUED, parse_run_spec
+from trainflow.spec.run_spec import MAX_CONTINUED, parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus, StateVisit
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 

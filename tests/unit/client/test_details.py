@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from trainflow.cli.operate.shown import details_text, list_text, table
 from trainflow.client.place import RunSummary
 from trainflow.client.pod_logs import parse_since
-from trainflow.models import run_record
-from trainflow.models.run_record import Cost, RunError, RunRecord, RunStatus, Training
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState, recorded_state
 from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
+from trainflow.workflow import run_record
+from trainflow.workflow.run_record import Cost, RunError, RunRecord, RunStatus, Training
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from tests.fakes.runs import SPEC
 from trainflow.client.grid import MAX_RUNS, grid_of, members
 from trainflow.client.place import RunSummary
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_status import RunStatus
+from trainflow.workflow.run_status import RunStatus
 
 LR, NODES = "workload.arguments.learning_rate=1e-4,3e-4", "compute.num_nodes=2,4,8"
 

@@ -22,11 +22,11 @@ from trainflow.client.log_index import add_log
 from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.place import LogNotFound, LogRequest, RunNotFound, RunSummary
 from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, read_address
-from trainflow.models.run_record import Job, MetricsPublished, RunRecord, RunStatus, Training
-from trainflow.models.run_record import Pod as PodEntry
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
+from trainflow.workflow.run_record import Job, MetricsPublished, RunRecord, RunStatus, Training
+from trainflow.workflow.run_record import Pod as PodEntry
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 ENDED = datetime(2026, 11, 22, 9, tzinfo=UTC)

@@ -15,7 +15,7 @@ from trainflow.client.place import PlaceRefused, PlaceUnavailable
 from trainflow.client.place_names import NamedPlace, PlaceNames, read_names
 from trainflow.client.places import open_deployment
 from trainflow.client.refusals import sentence_of, told
-from trainflow.models.deployment_address import DeploymentAddress, parameter_name
+from trainflow.deployment.address import DeploymentAddress, parameter_name
 
 ARN = "arn:aws:states:eu-north-1:123456789012:stateMachine:mine-training"
 

@@ -17,13 +17,13 @@ from trainflow.cli.operate.shown import objects_text, plan_text
 from trainflow.client.place import PlaceRefused
 from trainflow.client.plan import Candidate, Estimate, plan_of
 from trainflow.client.spot_prices import SpotPrice, spot_prices
-from trainflow.models.planned_run import PlannedJob, PlannedRun
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run import Stage
-from trainflow.models.run_record import MetricsPublished, RunRecord, RunStatus, StateVisit, Training
-from trainflow.models.run_spec import RunSpec, parse_run_spec
-from trainflow.models.workload import option_words
+from trainflow.nodes.prices import usd_per_hour
 from trainflow.report.published_figures import figure_of_spec
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.spec.workload import option_words
+from trainflow.workflow.planned_run import PlannedJob, PlannedRun
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import MetricsPublished, RunRecord, RunStatus, StateVisit, Training
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 REGION = "us-west-2"

@@ -16,8 +16,8 @@ from trainflow.cli.main import app
 from trainflow.client.files import write_record
 from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.twin_address import HeldStart
-from trainflow.models.run_record import RunRecord, RunStatus, StateVisit
-from trainflow.models.run_spec import parse_run_spec
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run_record import RunRecord, RunStatus, StateVisit
 
 BEGAN = datetime(2026, 11, 22, 8, tzinfo=UTC)
 OTHERS = spec_with(workload={"script": "train.py", "image": "i"}, checkpoint={"path": "step-{step}.json"}, dataset=None)

@@ -12,7 +12,7 @@ import pytest
 from tests.fakes.runs import spec_with
 from trainflow.client.spec_file import read_spec
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.spec_changes import merged, parse_settings
+from trainflow.spec.changes import merged, parse_settings
 
 SPECS = sorted(Path("runs").glob("*.yaml"))
 SCALED_DOWN = sorted(Path("runs/overrides").glob("*.yaml"))

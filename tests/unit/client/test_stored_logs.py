@@ -18,11 +18,11 @@ from trainflow.client import stored_logs
 from trainflow.client.place import LogNotFound, LogRequest, PlaceRefused
 from trainflow.client.runs import DeployedRuns
 from trainflow.client.stored_logs import PodFilter, StoredLogs
+from trainflow.deployment.address import DeploymentAddress, container_log
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
 from trainflow.kubernetes.api import KubernetesApi
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.deployment_address import DeploymentAddress, container_log
-from trainflow.models.log_line import LogLine
-from trainflow.models.run_record import Job, RunRecord, RunStatus
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run_record import Job, RunRecord, RunStatus
 
 GROUP = container_log("mine", "application")
 BEGAN = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)

@@ -14,8 +14,8 @@ from trainflow.cli.main import app
 from trainflow.client.tracking import TrackerMissing, exported_run
 from trainflow.client.tracking.exported_run import ExportedRun, Point
 from trainflow.client.tracking.trackers import package
-from trainflow.models.run_record import Cost, Inputs, Restart, RunError, RunRecord, RunStatus, Training
 from trainflow.observed.step import Step
+from trainflow.workflow.run_record import Cost, Inputs, Restart, RunError, RunRecord, RunStatus, Training
 
 BEGIN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 SPEC = {

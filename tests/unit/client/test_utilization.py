@@ -13,7 +13,7 @@ from moto import mock_aws
 
 from trainflow.client.observe.utilization import Utilization, read_mean_utilization, read_utilization
 from trainflow.client.place import PlaceRefused
-from trainflow.models.run_record import NodesBusy
+from trainflow.workflow.run_record import NodesBusy
 
 NOW = datetime.now(UTC)
 

@@ -24,8 +24,8 @@ from local.aws import patches
 from local.aws.replacements import put_back
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE
-from trainflow.models.functions import SLURM
-from trainflow.models.instances import nodegroup_name
+from trainflow.deployment.functions import SLURM
+from trainflow.nodes.instances import nodegroup_name
 from trainflow.record.history import ExecutionHistory
 
 REGION = "us-west-2"

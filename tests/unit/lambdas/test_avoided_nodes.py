@@ -20,14 +20,14 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import job_ref, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
 from tests.unit.lambdas.test_slurm_forms import JOB
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
+from trainflow.deployment.kubernetes_names import CORDONED_ANNOTATION, MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
 from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
 from trainflow.failures.judgement import Judgement, to_text
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.failed_nodes import MAX_NODES, FailedNodes
-from trainflow.models.instances import INSTANCE_TYPE_LABEL, nodegroup_name
-from trainflow.models.kubernetes_names import CORDONED_ANNOTATION, MANAGED_BY, REPLACED_ANNOTATION, RUN_LABEL
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_record import RunStatus
+from trainflow.nodes.failed_nodes import MAX_NODES, FailedNodes
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL, nodegroup_name
+from trainflow.workflow.run import Run, Stage
+from trainflow.workflow.run_record import RunStatus
 
 TYPE = "trn1.32xlarge"
 

@@ -11,7 +11,7 @@ import pytest
 
 from lambdas.backends.registry import BACKENDS
 from local.twin import REPOSITORY
-from trainflow.models.backends import DESCRIPTIONS, BackendName
+from trainflow.deployment.backends import DESCRIPTIONS, BackendName
 
 NAMES = frozenset(get_args(BackendName))
 

@@ -17,12 +17,12 @@ from tests.fakes.deployment import FakeDeployment
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, job_ref, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
+from trainflow.deployment.kubernetes_names import JOB_LABEL, RUN_LABEL
 from trainflow.errors import BackendNotInstalled, GangIncomplete, GangTooLarge, JobConflict, JobNotFound
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import row_of
+from trainflow.workflow.run import Run, Stage
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import row_of
 
 each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 CUSTOM = [backend for backend in KUBERNETES_KINDS.values() if backend.software]

@@ -26,11 +26,11 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
 from trainflow.errors import InvalidRunSpec, ServiceUnavailable
-from trainflow.models.leftovers import Execution
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_ended import RunEnded
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_table import row_of
+from trainflow.workflow.leftovers import Execution
+from trainflow.workflow.run import Run, Stage
+from trainflow.workflow.run_ended import RunEnded
+from trainflow.workflow.run_record import RunRecord, RunStatus
+from trainflow.workflow.run_table import row_of
 
 TYPE = "trn1.32xlarge"
 OTHER = "other-0123456789ab"

@@ -20,13 +20,13 @@ from lambdas.logic.jobs import Job, job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, Aws
-from trainflow.models.compile_cache import CacheState, CacheUse, Hold, new_lease, own_folder
-from trainflow.models.event_bound import LONGEST_CACHE_WAIT
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.run_table import row_of
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
 from trainflow.protocol.plan import CompileCache, LockedMemory, Precompile
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.compile_cache import CacheState, CacheUse, Hold, new_lease, own_folder
+from trainflow.workflow.event_bound import LONGEST_CACHE_WAIT
+from trainflow.workflow.run import Run, Stage
+from trainflow.workflow.run_table import row_of
 
 DIGEST = "registry.example/trainer@sha256:" + "0" * 64
 KEY = cache_key(parse_run_spec(SPEC), image_digest=None)

@@ -24,9 +24,9 @@ from tests.unit.lambdas.test_clean_up import TYPE, clean, notified, status_of
 from tests.unit.lambdas.test_start_run import DAYS, beside, deliver, end_all, scheduled, uploaded
 from tests.unit.lambdas.test_survey_fleet import run_survey, seen_before
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run_status import RunStatus
-from trainflow.models.run_table import KEY, SURVEY_KEY, row_of
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.workflow.run_status import RunStatus
+from trainflow.workflow.run_table import KEY, SURVEY_KEY, row_of
 
 pytestmark = pytest.mark.usefixtures("begun_history")
 

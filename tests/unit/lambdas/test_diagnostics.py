@@ -15,7 +15,7 @@ from tests.fakes.kubernetes_api import Answer, FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from tests.unit.lambdas.test_lost_nodes import pod_on
-from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.deployment.kubernetes_names import RUN_LABEL
 
 RUN = run_of()
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from lambdas.handlers.environment import InvalidEnvironment, read
-from trainflow.models.environment import (
+from trainflow.deployment.environment import (
     NotificationEnvironment,
     ReapingEnvironment,
     RegionEnvironment,
     SlurmEnvironment,
     WorkflowEnvironment,
 )
-from trainflow.models.functions import FUNCTIONS, SLURM, Function
+from trainflow.deployment.functions import FUNCTIONS, SLURM, Function
 
 each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 

@@ -12,9 +12,9 @@ from lambdas.gateways.examination import Examination
 from tests.fakes.kubernetes_api import FakeKubernetesApi, not_found
 from tests.fakes.runs import run_of, spec_with
 from trainflow.kubernetes.api import KubernetesApi
-from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
-from trainflow.models.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
+from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
 from trainflow.observed.node import read_node
+from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -21,9 +21,9 @@ from trainflow.failures.error_table import Group, error_list
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.failures.log_lines import MAX_LINES, evidence_lines, rank_exit_code
 from trainflow.failures.table import Kind, failure_table
-from trainflow.models.run import Stage
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
+from trainflow.workflow.run import Stage
 
 DeviceFailed, ImageUnavailable, JobEvicted, NodeLost, StorageUnavailable = map(
     named_errors().__getitem__, ("DeviceFailed", "ImageUnavailable", "JobEvicted", "NodeLost", "StorageUnavailable")

@@ -17,12 +17,12 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import CapacityTimeout, InvalidRunSpec
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.run_table import row_of
-from trainflow.models.training_nodes import FailedLaunch
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.nodes.training_nodes import FailedLaunch
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run import Run, Stage
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import row_of
 
 MINUTE = timedelta(minutes=1)
 NONE_THERE = Capacity(nodes_ready=0, nodes_wanted=2)

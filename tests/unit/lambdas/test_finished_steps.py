@@ -16,10 +16,10 @@ from lambdas.handlers import recording
 from lambdas.handlers.publishing import publish_lines
 from lambdas.logic.unread_log import UnreadLines
 from tests.fakes.runs import run_of
-from trainflow.models.log_line import LogLine
-from trainflow.models.metric_datum import Datum
-from trainflow.models.run import MetricsCursor
 from trainflow.protocol.step_report import report_line
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.metric_datum import Datum
+from trainflow.workflow.run import MetricsCursor
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)

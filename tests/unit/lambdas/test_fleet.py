@@ -12,10 +12,10 @@ from lambdas.logic.fleet import Fleet, IdleNodes, survey, usd
 from lambdas.logic.messages import idle_nodes_released
 from tests.fakes.runs import STARTED_AT as NOW
 from tests.fakes.runs import run_of, spec_with
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import LastSurvey, RunRow, row_of
-from trainflow.models.training_nodes import Claim, Nodegroup
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.nodes.training_nodes import Claim, Nodegroup
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import LastSurvey, RunRow, row_of
 
 BIG, SMALL = "trn1.32xlarge", "trn1.2xlarge"
 IDLE_TIME = timedelta(minutes=30)

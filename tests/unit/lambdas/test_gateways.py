@@ -12,8 +12,8 @@ from lambdas.gateways.kubernetes_objects import pending_reason
 from lambdas.gateways.notifications.topic import Topic
 from tests.unit.lambdas.conftest import CLUSTER, DATA_BUCKET, Aws
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.pod import read_pod
+from trainflow.workflow.run_record import RunStatus
 
 TYPE = "trn1.32xlarge"
 

@@ -20,9 +20,9 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, NAMESPACE, Aws
 from trainflow.kubernetes.connection import from_endpoint
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.run import Run
-from trainflow.models.training_nodes import Claim, Grants
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
+from trainflow.nodes.training_nodes import Claim, Grants
+from trainflow.workflow.run import Run
 
 TYPE = "trn1.2xlarge"
 

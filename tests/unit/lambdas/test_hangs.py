@@ -22,9 +22,9 @@ from trainflow.errors import named_errors
 from trainflow.failures.error_table import error_table
 from trainflow.failures.hangs import CLUES, MAX_QUOTATION, hang_line
 from trainflow.failures.table import Kind, failure_table
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import Hang, JobPhase, JobRef, LogPosition, MetricsCursor, Stage
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import Hang, JobPhase, JobRef, LogPosition, MetricsCursor, Stage
 
 CollectiveTimeout = named_errors()["CollectiveTimeout"]
 

@@ -14,10 +14,10 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT
 from tests.unit.lambdas.test_backends import add_pod, stored, submit
+from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.errors import JobStalled
 from trainflow.failures.error_table import error_list
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.run import Stage
+from trainflow.workflow.run import Stage
 
 pytestmark = pytest.mark.usefixtures("aws")
 

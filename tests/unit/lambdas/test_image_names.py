@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainflow.models.image_names import EcrImage, in_private_ecr, is_allowed
+from trainflow.deployment.image_names import EcrImage, in_private_ecr, is_allowed
 
 REGISTRY = "123456789012.dkr.ecr.us-west-2.amazonaws.com"
 DIGEST = f"sha256:{'ab' * 32}"

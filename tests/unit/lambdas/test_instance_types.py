@@ -14,7 +14,7 @@ from lambdas.logic.jobs import job_of
 from tests.every import hold_for_every
 from tests.fakes.runs import run_of, spec_with
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.instances import (
+from trainflow.nodes.instances import (
     DEVICE_PLUGINS,
     EFA_INTERFACE,
     GPU_DEVICE,
@@ -24,10 +24,10 @@ from trainflow.models.instances import (
     NEURON_DEVICE,
     InstanceType,
 )
-from trainflow.models.node_room import training_pod
-from trainflow.models.offerings import VCPU_QUOTAS, node_quota
-from trainflow.models.run import Stage
-from trainflow.models.run_spec import RunSpec, parse_run_spec
+from trainflow.nodes.node_room import training_pod
+from trainflow.nodes.offerings import VCPU_QUOTAS, node_quota
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.run import Stage
 
 
 def seven() -> list[InstanceType]:

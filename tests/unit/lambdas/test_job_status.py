@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lambdas.backends.registry import KINDS
-from trainflow.models.backends import BackendName
-from trainflow.models.run import JobPhase, JobRef, Stage
+from trainflow.deployment.backends import BackendName
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobPhase, JobRef, Stage
 
 RECORDINGS = Path("packages/kubetwin/tests/recordings")
 SUBMITTED_AT = "2026-11-21T03:35:30Z"

@@ -14,9 +14,8 @@ from tests.fakes.plans import node_of
 from tests.fakes.runs import TOOLS_IMAGE, TRAINER_IMAGE, run_of, run_on, spec_with
 from tests.unit.lambdas.test_manifests import pods
 from trainer.steps.processes import processes_of
-from trainflow.models.backends import BackendName
-from trainflow.models.run import Run, Stage
-from trainflow.models.slurm import Site
+from trainflow.deployment.backends import BackendName
+from trainflow.deployment.slurm import Site
 from trainflow.protocol.plan import (
     Code,
     Elastic,
@@ -29,6 +28,7 @@ from trainflow.protocol.plan import (
     Report,
     to_text,
 )
+from trainflow.workflow.run import Run, Stage
 
 SITE = Site(shared_folder="/fsx", environment="/venv", program_folder="/program")
 PORT = rendezvous_port("bert-0123456789ab-training-1")

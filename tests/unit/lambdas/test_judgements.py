@@ -14,8 +14,8 @@ from lambdas.handlers.task import task
 from tests.unit.lambdas.conftest import CONTEXT
 from trainflow.errors import named_error
 from trainflow.failures.judgement import Judgement, from_text, to_text
-from trainflow.models.run_record import RunError
 from trainflow.record.failure import caught_error
+from trainflow.workflow.run_record import RunError
 
 JUDGED = Judgement(rule="node lost", line='RuntimeError: "no" × \\', pod="a-1", node="n_7")
 

@@ -16,9 +16,9 @@ from tests.fakes.runs import run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from tests.unit.lambdas.test_backends import stored, submit, training
 from tests.unit.lambdas.test_lost_nodes import node, pod_on
+from trainflow.deployment.kubernetes_names import JOB_LABEL, RUN_LABEL
 from trainflow.errors import ScriptFailed
-from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
-from trainflow.models.run import Run
+from trainflow.workflow.run import Run
 
 POD = "pod-on-well"
 

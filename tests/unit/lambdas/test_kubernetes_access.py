@@ -19,17 +19,17 @@ from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi, Use
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, NAMESPACE, Aws
+from trainflow.deployment.backends import KUBERNETES_KINDS
+from trainflow.deployment.functions import FUNCTIONS, Function
+from trainflow.deployment.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
+from trainflow.deployment.kubernetes_names import JOB_LABEL, MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
 from trainflow.errors import TrainflowError
-from trainflow.models.backends import KUBERNETES_KINDS
-from trainflow.models.functions import FUNCTIONS, Function
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.kubernetes_access import IN_CLUSTER, IN_NAMESPACE, Access, Rule, access_manifests
-from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
-from trainflow.models.run import MetricsCursor, Run, Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import row_of
-from trainflow.models.training_nodes import Grants
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
+from trainflow.nodes.training_nodes import Grants
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
+from trainflow.workflow.run import MetricsCursor, Run, Stage
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import row_of
 
 RUN = run_of()
 TYPE = RUN.spec.compute.instance_type

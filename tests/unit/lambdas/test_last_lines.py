@@ -18,9 +18,9 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
 from trainflow.errors import ClusterUnavailable
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import MetricsCursor, Stage
 from trainflow.protocol.checkpoint_line import checkpoint_line
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import MetricsCursor, Stage
 
 RUN = run_of()
 TRAINING = job_of(RUN, Stage.TRAINING, 1, artifacts_url="s3://a/").ref

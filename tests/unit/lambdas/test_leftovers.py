@@ -8,10 +8,10 @@ import pytest
 
 from lambdas.logic.leftovers import GRACE, IN_FLIGHT, Owner, leftover_state, leftovers
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
-from trainflow.models.functions import TASKS
-from trainflow.models.leftovers import CLAIM, Execution, Held, HeldObject, LeftoverState
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import RunRow, row_of
+from trainflow.deployment.functions import TASKS
+from trainflow.workflow.leftovers import CLAIM, Execution, Held, HeldObject, LeftoverState
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import RunRow, row_of
 
 NOW = STARTED_AT + timedelta(days=1)
 TYPE = "trn1.32xlarge"

@@ -38,14 +38,14 @@ from trainflow.errors import (
     WorkerFailed,
     named_errors,
 )
-from trainflow.models.gang_fit import require_fit
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import JobPhase, MetricsCursor, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.observed.node import Node, read_node
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step, parse_metrics_line
 from trainflow.record.failure import caught_error
+from trainflow.spec.gang_fit import require_fit
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import JobPhase, MetricsCursor, Stage
 
 DatasetInvalid = named_errors()["DatasetInvalid"]
 

@@ -13,12 +13,12 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import job_ref, run_on
 from tests.unit.lambdas.conftest import CONTEXT
 from tests.unit.lambdas.test_backends import stored, submit, training
+from trainflow.deployment.backends import BackendName
+from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import named_errors
 from trainflow.failures.judging import Evidence, judge
-from trainflow.models.backends import BackendName
-from trainflow.models.kubernetes_names import JOB_LABEL
-from trainflow.models.run import JobPhase
 from trainflow.observed.node import read_node
+from trainflow.workflow.run import JobPhase
 
 JobEvicted, JobPreempted, NodeLost = map(named_errors().__getitem__, ("JobEvicted", "JobPreempted", "NodeLost"))
 

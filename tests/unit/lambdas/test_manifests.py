@@ -16,9 +16,9 @@ from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, run_on
 from trainflow.client.spec_file import read_spec
-from trainflow.models.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
-from trainflow.models.compile_cache import CacheUse, Hold, shared_folder
-from trainflow.models.run import Run, Stage
+from trainflow.deployment.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
+from trainflow.workflow.compile_cache import CacheUse, Hold, shared_folder
+from trainflow.workflow.run import Run, Stage
 
 GOLDEN = Path("tests/assets/manifests")
 SUBMITTED = Path("packages/kubetwin/tests/recordings/golden-manifests")

@@ -14,11 +14,11 @@ from lambdas.logic import messages
 from lambdas.logic.fleet import IdleNodes
 from tests.fakes.runs import STARTED_AT, job_ref, run_of
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run import LimitWarning, MetricsCursor, Stage
-from trainflow.models.run_record import RunError
-from trainflow.models.run_status import RunStatus
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import lost_files_warning
+from trainflow.workflow.run import LimitWarning, MetricsCursor, Stage
+from trainflow.workflow.run_record import RunError
+from trainflow.workflow.run_status import RunStatus
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "messages.txt"
 

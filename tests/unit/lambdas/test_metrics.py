@@ -22,11 +22,11 @@ from lambdas.logic.unread_log import UnreadLines
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, CONTEXT, Aws
-from trainflow.models.log_line import LogLine
-from trainflow.models.metric_datum import Datum
-from trainflow.models.metric_names import ClusterMetric, RunMetric
-from trainflow.models.run import MetricsCursor
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.metric_datum import Datum
+from trainflow.workflow.metric_names import ClusterMetric, RunMetric
+from trainflow.workflow.run import MetricsCursor
 
 NOW = STARTED_AT + timedelta(hours=1)
 

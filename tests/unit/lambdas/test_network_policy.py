@@ -19,9 +19,9 @@ from tests.unit.lambdas.conftest import NAMESPACE
 from tests.unit.lambdas.network_policy_model import Labels, Policy, reaches
 from tests.unit.lambdas.test_manifests import pod_templates
 from trainflow.configuration.deployment import load_configuration
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.kubernetes_names import NETWORK_LABEL
-from trainflow.models.run import Stage
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
+from trainflow.deployment.kubernetes_names import NETWORK_LABEL
+from trainflow.workflow.run import Stage
 
 GANGS: list[tuple[BackendName, dict[str, Any]]] = [
     *((name, {"num_nodes": number}) for name, kind in KUBERNETES_KINDS.items() for number in (2, 3, 5)

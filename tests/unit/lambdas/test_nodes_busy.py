@@ -15,10 +15,10 @@ from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CLUSTER, CONTEXT, Aws
 from tests.unit.lambdas.test_clean_up import TYPE, event_of, running
 from trainflow.container_insights import CLUSTER as CLUSTER_DIMENSION
 from trainflow.container_insights import INSTANCE, NAMESPACE, NODE
-from trainflow.models.run import Run
-from trainflow.models.run_record import NodesBusy, RunRecord
 from trainflow.record.placement import Placement
 from trainflow.record.steps import KeptSteps, kept_steps_from_json
+from trainflow.workflow.run import Run
+from trainflow.workflow.run_record import NodesBusy, RunRecord
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 BEGAN = NOW - timedelta(minutes=30)

@@ -16,12 +16,12 @@ from lambdas.logic.jobs import job_of
 from local.node_shapes import instance_shape
 from tests.every import hold_for_every
 from tests.fakes.runs import run_of, spec_with
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.daemon_sets import DAEMON_SETS, on_node
-from trainflow.models.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
-from trainflow.models.kubernetes_names import CONTROLLER_NODES, NODES_LABEL, SMALL_JOB_NODES, TRAINING_NODES
-from trainflow.models.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
-from trainflow.models.run import Stage
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
+from trainflow.deployment.kubernetes_names import CONTROLLER_NODES, NODES_LABEL, SMALL_JOB_NODES, TRAINING_NODES
+from trainflow.nodes.daemon_sets import DAEMON_SETS, on_node
+from trainflow.nodes.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from trainflow.nodes.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
+from trainflow.workflow.run import Stage
 
 CLUSTER_PODS = Room(millicpu=450, memory_mib=600)
 """Requests of the Deployments on a cluster's only system node: CoreDNS (2 × 100m, 70 MiB), FSx controller (2 × 50m,

@@ -19,9 +19,9 @@ from lambdas.logic.fleet import IdleNodes
 from lambdas.logic.messages import already_run, idle_nodes_released, refusal, subject
 from tests.unit.lambdas.conftest import REGION, Aws
 from trainflow.errors import InvalidRunSpec, ServiceUnavailable
-from trainflow.models.instances import INSTANCE_TYPES
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_spec import MAX_RUN_ID_LENGTH
+from trainflow.nodes.instances import INSTANCE_TYPES
+from trainflow.spec.run_spec import MAX_RUN_ID_LENGTH
+from trainflow.workflow.run_record import RunStatus
 
 
 @dataclass

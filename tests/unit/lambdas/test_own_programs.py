@@ -17,11 +17,11 @@ from tests.fakes.plans import node_of
 from tests.fakes.runs import run_of, run_on, spec_with
 from tests.unit.lambdas.test_manifests import rendered
 from trainer.steps.processes import processes_of
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.backends import KUBERNETES_KINDS, BackendName
-from trainflow.models.run import Stage
-from trainflow.models.run_spec import decided, parse_run_spec
 from trainflow.protocol.plan import Launch, Plan, Report, Resume, Secrets, SecretSource, parse_plan
+from trainflow.spec.run_spec import decided, parse_run_spec
+from trainflow.workflow.run import Stage
 
 NAME = "bert-0123456789ab-training-1"
 CPU = {"instance_type": "c7i.xlarge", "num_nodes": 2, "processes_per_node": 2, "check_nodes": False}

@@ -12,7 +12,7 @@ from lambdas.handlers import ensure_capacity
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
-from trainflow.models.pauses import pause_seconds, watch_seconds
+from trainflow.workflow.pauses import pause_seconds, watch_seconds
 
 POLLS = st.integers(20, 300)
 

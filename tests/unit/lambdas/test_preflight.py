@@ -44,12 +44,14 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from trainflow.models.compile_cache import new_lease
-from trainflow.models.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
-from trainflow.models.kubernetes_names import JOB_LABEL
-from trainflow.models.offerings import VCPU_QUOTAS, node_quota
-from trainflow.models.preflight import (
+from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
+from trainflow.nodes.offerings import VCPU_QUOTAS, node_quota
+from trainflow.nodes.training_nodes import Nodegroup
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.compile_cache import new_lease
+from trainflow.workflow.preflight import (
     AccountFacts,
     ClusterFacts,
     DatasetFacts,
@@ -60,9 +62,7 @@ from trainflow.models.preflight import (
     VolumeClaim,
     Zone,
 )
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.training_nodes import Nodegroup
+from trainflow.workflow.run import Run, Stage
 
 GIB = 2**30
 DENIED = Unknown("ec2:DescribeSubnets answered UnauthorizedOperation")

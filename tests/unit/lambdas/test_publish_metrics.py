@@ -25,9 +25,6 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
-from trainflow.models.log_line import LogLine
-from trainflow.models.metric_names import STEP_FIGURES, PublishedFigure
-from trainflow.models.run import MetricsCursor
 from trainflow.observed.step import OWN_FIGURES
 from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
 from trainflow.protocol.lost_files import LostFile, LostFiles, lost_files_line
@@ -35,6 +32,9 @@ from trainflow.protocol.metric_aliases import MAX_METRICS
 from trainflow.protocol.step_report import report_line
 from trainflow.record.placement import Placement
 from trainflow.record.steps import KeptSteps
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.metric_names import STEP_FIGURES, PublishedFigure
+from trainflow.workflow.run import MetricsCursor
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)

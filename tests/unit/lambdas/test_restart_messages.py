@@ -13,8 +13,8 @@ from lambdas.logic.jobs import job_of
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.failures.judgement import Judgement, to_text
-from trainflow.models.run import MetricsCursor, Stage
-from trainflow.models.run_table import row_of
+from trainflow.workflow.run import MetricsCursor, Stage
+from trainflow.workflow.run_table import row_of
 
 RUN = run_of()
 LOST = "Pod 'x-1' on node 'ip-10-0-0-7' failed: its node is gone."

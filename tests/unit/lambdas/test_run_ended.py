@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainflow.models.run_ended import MAX_TEXT_LENGTH, RunEnded, run_ended
-from trainflow.models.run_record import Restart, RunError, RunRecord, RunStatus, Training
+from trainflow.workflow.run_ended import MAX_TEXT_LENGTH, RunEnded, run_ended
+from trainflow.workflow.run_record import Restart, RunError, RunRecord, RunStatus, Training
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ARN = "arn:aws:states:us-west-2:123456789012:execution:training:bert-0123456789ab"

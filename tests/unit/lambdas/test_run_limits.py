@@ -16,13 +16,13 @@ from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.configuration.nodes import Nodegroup
 from trainflow.errors import BudgetReached, DeadlineReached, InvalidRunSpec
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run import MetricsCursor, Run, Spending, Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.run_table import row_of
-from trainflow.models.spec_limits import require_limits_ahead
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
+from trainflow.nodes.prices import usd_per_hour
+from trainflow.spec.limits import require_limits_ahead
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run import MetricsCursor, Run, Spending, Stage
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import row_of
 
 HOUR = timedelta(hours=1)
 REGION = "us-west-2"
@@ -158,7 +158,7 @@ def test_the_warning_is_about_the_limit_that_ends_the_run() -> None:
         (
             {"max_usd": 5},
             "limits.max_usd: the price of trn1.2xlarge is not known in eu-west-9; limit the time with "
-            "limits.max_total_hours instead, or add the price to trainflow/models/prices.json.",
+            "limits.max_total_hours instead, or add the price to trainflow/nodes/prices.json.",
         ),
     ],
 )

@@ -22,10 +22,10 @@ from lambdas.logic.run_requests import (
 )
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
-from trainflow.models.leftovers import Execution as KnownExecution
-from trainflow.models.run import run_id_for
-from trainflow.models.run_status import RunStatus
-from trainflow.models.spec_document import MAX_BYTES
+from trainflow.spec.document import MAX_BYTES
+from trainflow.workflow.leftovers import Execution as KnownExecution
+from trainflow.workflow.run import run_id_for
+from trainflow.workflow.run_status import RunStatus
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from tests.fakes.runs import SPEC, spec_with
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run import job_name, run_id_for
-from trainflow.models.run_spec import MAX_NAME_LENGTH, parse_run_spec
-from trainflow.models.spec_section import FOLDER, Section
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
+from trainflow.spec.run_spec import MAX_NAME_LENGTH, parse_run_spec
+from trainflow.spec.section import FOLDER, Section
+from trainflow.workflow.run import job_name, run_id_for
 
 
 def elastic(**limits: int) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from tests.fakes.runs import job_ref, run_on
 from tests.unit.cli.test_containers import INJECTED, RUNNING, ended, pod
 from tests.unit.lambdas.conftest import CONTEXT
 from tests.unit.lambdas.test_backends import each_backend, stored, submit, training
+from trainflow.deployment.backends import BackendName
+from trainflow.deployment.kubernetes_names import JOB_LABEL, RUN_LABEL
 from trainflow.errors import ScriptFailed
-from trainflow.models.backends import BackendName
-from trainflow.models.kubernetes_names import JOB_LABEL, RUN_LABEL
-from trainflow.models.run import JobPhase
 from trainflow.observed.job import JobStatus
+from trainflow.workflow.run import JobPhase
 
 IN_PROGRESS = (JobStatus(phase=JobPhase.RUNNING), JobStatus(phase=JobPhase.PENDING))
 FAILED = JobStatus(phase=None, failure_reason="BackoffLimitExceeded", failure_message="has reached its limit")

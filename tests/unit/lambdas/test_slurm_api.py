@@ -19,8 +19,8 @@ from lambdas.backends.slurm.forms import complaints, submission_form
 from lambdas.backends.slurm.rest import RestController
 from tests.unit.lambdas.conftest import Aws
 from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
+from trainflow.deployment.slurm import Partition
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
-from trainflow.models.slurm import Partition
 
 KEY = bytes(range(32))
 CLAIMS = {"uid": 1000, "gid": 1000, "id": {"shell": "/bin/bash"}}

@@ -19,6 +19,8 @@ from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_on
 from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
+from trainflow.deployment.functions import SLURM
+from trainflow.deployment.slurm import JobComment, Partition, Site, Submission
 from trainflow.errors import (
     BackendNotInstalled,
     ClusterUnavailable,
@@ -29,11 +31,9 @@ from trainflow.errors import (
     StorageFailed,
     WorkerFailed,
 )
-from trainflow.models.functions import SLURM
-from trainflow.models.run import JobPhase, JobRef, Run, Stage
-from trainflow.models.slurm import JobComment, Partition, Site, Submission
 from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.protocol.slurm_job import MAX_LOG_BYTES, MAX_RECORD_BYTES
+from trainflow.workflow.run import JobPhase, JobRef, Run, Stage
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
 URL = f"s3://{ARTIFACT_BUCKET}/runs/bert-slurm-0123456789ab/"

@@ -7,8 +7,8 @@ import pytest
 from lambdas.backends.slurm.fit import partition_findings
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from tests.fakes.runs import spec_with
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.slurm import Partition, default_partition
+from trainflow.deployment.slurm import Partition, default_partition
+from trainflow.spec.run_spec import parse_run_spec
 
 
 def found(partition: Partition | None, **fields: object) -> list[Finding]:

@@ -28,9 +28,9 @@ from lambdas.backends.slurm.forms import (
     submission_form,
     understood,
 )
+from trainflow.deployment.slurm import JobComment, Partition, SlurmJob, Submission
 from trainflow.errors import ClusterUnavailable
-from trainflow.models.sentences import shortened
-from trainflow.models.slurm import JobComment, Partition, SlurmJob, Submission
+from trainflow.spec.sentences import shortened
 
 ASSETS = Path(__file__).parents[2] / "assets" / "slurm"
 COMMENT = JobComment(run_id="bert-0123456789ab", stage="training", attempt=1, spec_hash="feed")

@@ -22,11 +22,11 @@ from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_on, spec_with
 from tests.unit.lambdas.test_manifests import seed_cache, seed_run
 from trainflow.client.spec_file import read_spec
-from trainflow.models.instances import INSTANCE_TYPES
-from trainflow.models.run import Stage
-from trainflow.models.run_spec import parse_run_spec
-from trainflow.models.slurm import JobComment, Site, Submission
+from trainflow.deployment.slurm import JobComment, Site, Submission
+from trainflow.nodes.instances import INSTANCE_TYPES
 from trainflow.protocol.plan import Plan
+from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run import Stage
 
 GOLDEN = Path("tests/assets/slurm/scripts")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend == "slurm")

@@ -21,8 +21,8 @@ from lambdas.backends.slurm import ssm as slurm_ssm
 from lambdas.backends.slurm.forms import comment_form
 from lambdas.backends.slurm.ssm import MAX_CHARACTERS, SsmController
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
+from trainflow.deployment.slurm import Partition, SlurmJob
 from trainflow.errors import ClusterUnavailable, JobRefused, ServiceUnavailable
-from trainflow.models.slurm import Partition, SlurmJob
 
 HEAD_NODE = "i-0123456789abcdef0"
 

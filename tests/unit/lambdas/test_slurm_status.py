@@ -11,9 +11,9 @@ from lambdas.backends.slurm.status import is_over, job_status, pending_reason
 from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, named_errors
-from trainflow.models.run import JobPhase, JobRef, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.protocol.slurm_job import JobRecord, NodeRecord
+from trainflow.workflow.run import JobPhase, JobRef, Stage
 
 JobCancelled, JobPreempted, NodeLost, WorkerOutOfMemory = map(
     named_errors().__getitem__, ("JobCancelled", "JobPreempted", "NodeLost", "WorkerOutOfMemory")

@@ -20,8 +20,8 @@ from trainflow.errors import (
     WorkerFailed,
     named_errors,
 )
-from trainflow.models.run import Run, Stage
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
+from trainflow.workflow.run import Run, Stage
 
 JobEvicted, NodeLost, RemoteUnavailable, StorageUnavailable = map(
     named_errors().__getitem__, ("JobEvicted", "NodeLost", "RemoteUnavailable", "StorageUnavailable")

@@ -23,10 +23,10 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import InvalidRunSpec, StagingStalled, StorageFailed
-from trainflow.models.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
-from trainflow.models.run import Run, Stage, StagingProgress
-from trainflow.models.run_spec import Dataset, Limits
 from trainflow.protocol.staging_line import WAITING, StagingReport, parse_staging_line, staging_line
+from trainflow.spec.run_spec import Dataset, Limits
+from trainflow.workflow.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
+from trainflow.workflow.run import Run, Stage, StagingProgress
 
 GIB = 1024**3
 SHA256 = "0123456789abcdef" * 4

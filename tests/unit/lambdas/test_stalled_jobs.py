@@ -11,9 +11,9 @@ from lambdas.logic.jobs import job_of
 from lambdas.logic.watching import require_finite_loss, require_progress
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from trainflow.errors import JobStalled, LossNotFinite
-from trainflow.models.run import JobPhase, JobRef, MetricsCursor, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.protocol.plan import Progress, Report
+from trainflow.workflow.run import JobPhase, JobRef, MetricsCursor, Stage
 
 JOB = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
 STATUS = JobStatus(phase=JobPhase.RUNNING, started_at=STARTED_AT)

@@ -18,8 +18,8 @@ from lambdas.logic.run_requests import Scheduled, parse_request
 from tests.fakes.runs import SPEC, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.errors import RunRequestInvalid
-from trainflow.models.run_status import RunStatus
-from trainflow.models.run_table import ScheduleRow
+from trainflow.workflow.run_status import RunStatus
+from trainflow.workflow.run_table import ScheduleRow
 
 NOW = datetime(2026, 11, 21, 2, tzinfo=UTC)
 

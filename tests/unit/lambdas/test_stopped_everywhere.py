@@ -25,14 +25,14 @@ from lambdas.logic.leftovers import GRACE
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, STARTED_AT, run_of
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, NAMESPACE, Aws
+from trainflow.deployment.functions import TASKS
 from trainflow.errors import TrainflowError
-from trainflow.models.compile_cache import CacheUse, Hold, new_lease
-from trainflow.models.functions import TASKS
-from trainflow.models.leftovers import Execution
-from trainflow.models.run import MetricsCursor, Run, Spending, Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import LastSurvey, row_of
 from trainflow.state_machines import NAMES, definition
+from trainflow.workflow.compile_cache import CacheUse, Hold, new_lease
+from trainflow.workflow.leftovers import Execution
+from trainflow.workflow.run import MetricsCursor, Run, Spending, Stage
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import LastSurvey, row_of
 
 Order = Literal["it ends before CleanUp", "it acts after CleanUp"]
 ORDERS: tuple[Order, ...] = ("it ends before CleanUp", "it acts after CleanUp")

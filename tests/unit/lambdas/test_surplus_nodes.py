@@ -17,11 +17,11 @@ from lambdas.logic.capacity import removable_nodes, replaceable_nodes
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
-from trainflow.models.instances import INSTANCE_TYPE_LABEL
-from trainflow.models.kubernetes_names import MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
-from trainflow.models.run_table import LastSurvey
-from trainflow.models.training_nodes import Claim, ScalingGroup
+from trainflow.deployment.kubernetes_names import MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
+from trainflow.nodes.training_nodes import Claim, ScalingGroup
 from trainflow.observed.node import Node, read_node
+from trainflow.workflow.run_table import LastSurvey
 
 TYPE = "trn1.32xlarge"
 IDLE = timedelta(minutes=36)

@@ -18,14 +18,14 @@ from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CLUSTER, CONTEXT, NAMESPACE, Aws
+from trainflow.deployment.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.compile_cache import new_lease
-from trainflow.models.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
-from trainflow.models.leftovers import HeldObject, LeftoverState, SweepReport
-from trainflow.models.run import Run, Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.run_table import LastSurvey, row_of
-from trainflow.models.training_nodes import Grants
+from trainflow.nodes.training_nodes import Grants
+from trainflow.workflow.compile_cache import new_lease
+from trainflow.workflow.leftovers import HeldObject, LeftoverState, SweepReport
+from trainflow.workflow.run import Run, Stage
+from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_table import LastSurvey, row_of
 
 TYPE = "trn1.32xlarge"
 

@@ -15,10 +15,10 @@ from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import JobStalled, WorkerFailed
 from trainflow.failures.error_table import error_list
-from trainflow.models.run import JobRef, MetricsCursor, Run, Spending, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.protocol import result
+from trainflow.workflow.run import JobRef, MetricsCursor, Run, Spending, Stage
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.unread_log import UnreadLines
 from trainflow.kubernetes.lines import LONGEST_LINE_BYTES, complete_lines
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import LogPosition
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import LogPosition
 
 BEGINNING = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 

@@ -15,9 +15,9 @@ from tests.asl.interpreter import MAX_EVENTS, Answer, Interpreter
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
 from trainflow.errors import ServiceUnavailable
-from trainflow.models.run import JobPhase, MetricsCursor, Stage
 from trainflow.observed.job import JobStatus
 from trainflow.state_machines import definition
+from trainflow.workflow.run import JobPhase, MetricsCursor, Stage
 
 RUN = run_of(spec_with(limits={"blind_minutes": 60, "poll_seconds": 30}))
 JOB = job_ref(RUN, Stage.TRAINING)

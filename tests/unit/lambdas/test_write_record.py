@@ -13,9 +13,9 @@ from lambdas.handlers import recording, write_record
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.links import execution_link, object_link
-from trainflow.models.run_record import RunRecord, RunStatus
-from trainflow.models.run_table import row_of
 from trainflow.record.history import ExecutionHistory
+from trainflow.workflow.run_record import RunRecord, RunStatus
+from trainflow.workflow.run_table import row_of
 
 RUN = run_of()
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)

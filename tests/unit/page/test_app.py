@@ -17,10 +17,10 @@ from benchmarks.page import LongRun
 from tests.fakes.replayed_place import ReplayedPlace
 from trainflow.client.continuing import CannotContinue
 from trainflow.client.files import write_record, write_report, write_steps
-from trainflow.models.run_record import RunStatus
 from trainflow.page.app import OpenPages, PageApp, compared, parse_window
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
+from trainflow.workflow.run_record import RunStatus
 
 TOKEN, FORM_TOKEN, PORT = "right", "form", 8000
 BASE = f"http://127.0.0.1:{PORT}"

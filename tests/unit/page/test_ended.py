@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from recorded_runs import recorded
 
-from trainflow.models.run_record import Job, Pod, RunRecord
 from trainflow.record.run_states import state_of_record
+from trainflow.workflow.run_record import Job, Pod, RunRecord
 
 RECORD = recorded("succeeded").record()
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainflow.models.prices import usd_per_hour
-from trainflow.models.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
+from trainflow.nodes.prices import usd_per_hour
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
@@ -18,6 +17,7 @@ from trainflow.page.marks import Mark, marks
 from trainflow.page.view import ScalingRow, field_rows, no_steps, period, pod_rows, scaling_rows
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.run_states import state_of_record
+from trainflow.workflow.run_record import Cost, Restart, RunRecord, RunStatus, SavedCheckpoint
 
 BEGIN = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 ARN = "arn:aws:states:us-east-1:123456789012:execution:training:bert-1"

@@ -12,7 +12,6 @@ from replay import snapshot_at
 
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import PlaceRefused
-from trainflow.models.run_record import NodesBusy
 from trainflow.observed.run_state import RunState
 from trainflow.page.curves import RunCurves
 from trainflow.page.library import RunNow
@@ -20,6 +19,7 @@ from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.page.view import figures, pod_rows, utilization_of
 from trainflow.record.run_states import state_of_record
 from trainflow.report import render_report
+from trainflow.workflow.run_record import NodesBusy
 
 RUN = recorded("succeeded")
 BEGIN = RUN.history.events[0]["timestamp"]

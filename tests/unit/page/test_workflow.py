@@ -8,10 +8,10 @@ from dataclasses import replace
 from recorded_runs import recorded
 from replay import snapshot_at
 
-from trainflow.models.run_record import RunStatus
 from trainflow.page.workflow import layout, state_rows
 from trainflow.record import cost
 from trainflow.state_machines import definition
+from trainflow.workflow.run_record import RunStatus
 
 TRAINING = definition("training")
 DRAWN = layout(TRAINING)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainflow.models.log_line import LogLine
-from trainflow.models.progress import Format
 from trainflow.observed.step import Step
 from trainflow.progress import formats
 from trainflow.progress.reader import AUTOMATIC, ProgressReader
+from trainflow.spec.progress import Format
+from trainflow.workflow.log_line import LogLine
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.runs import spec_with
-from trainflow.models.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
+from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
 
 HOSTILE = [
     "a?" * 40 + "a" * 40 + r"(?P<step>\d)",
@@ -57,7 +57,7 @@ def run_within(program: str, *arguments: str) -> str:
 SEARCH = """
 import json, sys
 sys.path.insert(0, ".")
-from trainflow.models.line_pattern import LinePattern, PatternRefused
+from trainflow.spec.line_pattern import LinePattern, PatternRefused
 for pattern in json.loads(sys.argv[1]):
     try:
         searched = LinePattern(pattern)
@@ -93,7 +93,7 @@ def test_a_spec_with_a_hostile_pattern_is_judged_in_bounded_work(pattern: str) -
 import json, sys
 sys.path.insert(0, ".")
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.run_spec import spec_from_document
+from trainflow.spec.run_spec import spec_from_document
 try:
     spec_from_document(json.loads(sys.argv[1]))
 except InvalidRunSpec as error:
@@ -201,5 +201,5 @@ def test_any_text_is_a_pattern_or_is_refused_with_one_sentence(text: str) -> Non
 
 
 def test_the_command_imports_the_engine_only_for_a_pattern() -> None:
-    program = "import sys; sys.path.insert(0, '.'); import trainflow.models.run_spec; print('re2' in sys.modules)"
+    program = "import sys; sys.path.insert(0, '.'); import trainflow.spec.run_spec; print('re2' in sys.modules)"
     assert run_within(program).strip() == "False"

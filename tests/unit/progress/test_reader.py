@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from lambdas.logic.step_metrics import MAX_METRIC_NAMES, advanced, next_batch
 from tests.fakes.runs import spec_with
 from tests.unit.progress.test_formats import HUGGING_FACE, LIGHTNING, MEGATRON, TITAN
-from trainflow.models.log_line import LogLine
-from trainflow.models.progress import Format
-from trainflow.models.run import MetricsCursor
-from trainflow.models.run_spec import RunSpec, parse_run_spec
 from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader, lines_apart, warning
+from trainflow.spec.progress import Format
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import MetricsCursor
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.fakes.runs import spec_with
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.log_line import LogLine
-from trainflow.models.progress import Format
-from trainflow.models.run_spec import RunSpec, parse_run_spec, stored_run_spec
 from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader, warning
+from trainflow.spec.progress import Format
+from trainflow.spec.run_spec import RunSpec, parse_run_spec, stored_run_spec
+from trainflow.workflow.log_line import LogLine
 
 
 @pytest.mark.parametrize(

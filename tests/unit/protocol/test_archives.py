@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.runs import spec_with
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.protocol import archives
+from trainflow.spec.run_spec import parse_run_spec
 
 
 @given(stem=st.text(max_size=20), ending=st.sampled_from(archives.ENDINGS))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from lambdas.logic.jobs import job_of
 from tests.fakes.runs import run_of, spec_with
 from trainer.runtime import environment
-from trainflow.models.instances import INSTANCE_TYPES
-from trainflow.models.run import Stage
+from trainflow.nodes.instances import INSTANCE_TYPES
 from trainflow.protocol import variables
+from trainflow.workflow.run import Stage
 
 NAMES = {value for name, value in vars(variables).items() if name.isupper()}
 

@@ -25,9 +25,9 @@ from trainer.pretraining.bert import BertPretraining
 from trainer.pretraining.config import ModelConfig
 from trainer.runtime import environment
 from trainer.runtime.errors import ConfigInvalid
-from trainflow.models.metric_names import STEP_FIGURES
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line
 from trainflow.protocol.step_report import StepFigures, report_line
+from trainflow.workflow.metric_names import STEP_FIGURES
 
 LARGE = ModelConfig(model="large")
 

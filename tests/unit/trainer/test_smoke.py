@@ -104,7 +104,7 @@ def test_a_module_of_ours_that_is_missing_is_told_like_a_package(
 ) -> None:
     """Where an image has a part of our packages only, what is missing there is missed by its test."""
     (tmp_path / "trainer").mkdir()
-    (tmp_path / "trainer/program.py").write_text("from trainflow.models import run_spec\n")
+    (tmp_path / "trainer/program.py").write_text("from trainflow.spec import run_spec\n")
     monkeypatch.setattr(smoke, "ROOT", tmp_path)
     assert smoke.modules_of_ours(["trainer.program"]) == {"trainer.program"}
-    assert smoke.foreign_modules(["trainer.program"]) == {"trainflow.models"}
+    assert smoke.foreign_modules(["trainer.program"]) == {"trainflow.spec"}

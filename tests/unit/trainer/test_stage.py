@@ -37,8 +37,8 @@ from trainer.runtime.errors import (
 )
 from trainer.staging import staging_folder
 from trainer.staging.transfer import Transfer
-from trainflow.models.run_spec import parse_run_spec
 from trainflow.protocol import archives
+from trainflow.spec.run_spec import parse_run_spec
 
 URL = f"s3://{BUCKET}/corpus.tar"
 

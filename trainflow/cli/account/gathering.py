@@ -32,8 +32,8 @@ from trainflow.cli.account.needs import (
 )
 from trainflow.cli.account.registries import Registries
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.instances import nodegroup_name
-from trainflow.models.offerings import VCPU_QUOTAS
+from trainflow.nodes.instances import nodegroup_name
+from trainflow.nodes.offerings import VCPU_QUOTAS
 
 AT_ONCE = 16
 """Questions under way. AWS's clients hold ten connections each, and the questions go to a dozen services."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from trainflow.configuration.cluster_software import CHARTS, TRAINING_OPERATOR_IMAGE
 from trainflow.configuration.deployment import Configuration, scheduled_spec
 from trainflow.configuration.nodes import Nodegroup
-from trainflow.models.deployment_address import container_log
-from trainflow.models.instances import SYSTEM_INSTANCE
+from trainflow.deployment.address import container_log
+from trainflow.nodes.instances import SYSTEM_INSTANCE
 
 BOOTSTRAP_QUALIFIER = "hnb659fds"
 """CDK's default qualifier, a part of the names of all that `cdk bootstrap` makes."""

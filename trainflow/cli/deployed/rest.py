@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainflow.client.deployment import Deployment, DeploymentError, NotDeployed
-from trainflow.models.instances import INSTANCE_TYPES, nodegroup_name
+from trainflow.nodes.instances import INSTANCE_TYPES, nodegroup_name
 
 CAUSE = "The deployment is being taken away."
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainflow.cli.deployed.rest import STATE_MACHINE_OUTPUT, running_executions
 from trainflow.client.deployment import Deployment, DeploymentError
-from trainflow.models.functions import FUNCTIONS
+from trainflow.deployment.functions import FUNCTIONS
 
 SETTLED = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
 """Statuses of a stack that will not return to versions of its past."""

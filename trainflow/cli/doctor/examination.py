@@ -12,7 +12,7 @@ from trainflow.cli.doctor import gang
 from trainflow.cli.doctor.cluster import Cluster, DoctorError, Object, ProbeFailed, random_suffix, run_pod
 from trainflow.cli.doctor.findings import Evidence
 from trainflow.cli.doctor.probe import probe_pod, questions
-from trainflow.models.kubernetes_names import RUN_LABEL
+from trainflow.deployment.kubernetes_names import RUN_LABEL
 from trainflow.observed.node import Node, read_node
 
 PROBE_SECONDS = 120.0

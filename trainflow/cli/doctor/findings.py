@@ -9,8 +9,8 @@ from typing import Any
 
 from trainflow.cli.doctor import gang
 from trainflow.cli.doctor.gang import Object
-from trainflow.models.instances import EFA_INTERFACE, GPU_DEVICE, NEURON_CORE, NEURON_DEVICE
-from trainflow.models.kubernetes_names import NO_IMAGE
+from trainflow.deployment.kubernetes_names import NO_IMAGE
+from trainflow.nodes.instances import EFA_INTERFACE, GPU_DEVICE, NEURON_CORE, NEURON_DEVICE
 from trainflow.observed.containers import is_injected, waiting_container, workload
 from trainflow.observed.node import Node
 

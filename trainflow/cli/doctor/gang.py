@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.models.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
+from trainflow.deployment.kubernetes_names import ATTEMPT_LABEL, STAGE_LABEL
 from trainflow.observed.containers import program_container
 from trainflow.protocol import variables
 from trainflow.protocol.plan import Launch, PlanInvalid, parse_plan

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainflow.cli.doctor import gang, inside
 from trainflow.cli.doctor.gang import DOCTOR_LABEL, Object
-from trainflow.models.kubernetes_names import DEFAULT_CONTAINER_ANNOTATION, MANAGED_BY, RUN_LABEL
+from trainflow.deployment.kubernetes_names import DEFAULT_CONTAINER_ANNOTATION, MANAGED_BY, RUN_LABEL
 from trainflow.protocol.result import RESULT_FILE
 
 DEADLINE_SECONDS = 300

@@ -12,8 +12,8 @@ from rich.live import Live
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import screen
 from trainflow.cli.follow.summary import summarize
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.run_state import RunState
+from trainflow.workflow.run_record import RunStatus
 
 __all__ = ["follow", "summarize"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.cli.follow.staging import staging_line
-from trainflow.models.run import Stage
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
 from trainflow.record.wording import clock, number, size, speed_of
+from trainflow.workflow.run import Stage
 
 STEPS_PER_LINE = 10
 """Every tenth logged step gets a line, besides the first and the last; fewer do in a long training."""

@@ -16,12 +16,12 @@ from rich.text import Text
 
 from trainflow.cli.follow.plain import is_told
 from trainflow.cli.follow.staging import staging_line
-from trainflow.models.run_record import RunStatus
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import own_lines
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
+from trainflow.workflow.run_record import RunStatus
 
 STYLE_OF_STATUS = {
     RunStatus.STARTING: "bold cyan",

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from trainflow.cli.follow.screen import STYLE_OF_STATUS
-from trainflow.models.run_record import RunRecord
 from trainflow.record.wording import duration, number, speed_of
+from trainflow.workflow.run_record import RunRecord
 
 IN_WORDS = {
     "SUCCEEDED": "Run succeeded",

@@ -103,7 +103,7 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
     """
     leave_plugins()
     from trainflow.cli.operate.shown import details_text
-    from trainflow.models.run_status import RunStatus
+    from trainflow.workflow.run_status import RunStatus
 
     found = open_reader(local=local, place=place, out=out).details(run)
     if as_json:
@@ -160,7 +160,7 @@ def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
 
 def _tell_outcome(run: RunState) -> None:
     """Say how a run ended whose log was followed, beside the log; the exit status tells it, too."""
-    from trainflow.models.run_status import RunStatus
+    from trainflow.workflow.run_status import RunStatus
 
     if run.status is RunStatus.RUNNING:
         typer.echo(f"The pod has ended; the run {run.run_id} goes on.", err=True)

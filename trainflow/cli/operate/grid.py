@@ -76,7 +76,7 @@ def grid(
     from trainflow.client.grid import grid_of
     from trainflow.client.place import PlaceOptions
     from trainflow.client.spec_file import read_document
-    from trainflow.models.spec_document import canonical
+    from trainflow.spec.document import canonical
 
     document = read_document(spec, override or ())
     canonical(document)
@@ -145,7 +145,7 @@ class _Deployed:
 
     def _running(self, run_ids: Sequence[str]) -> list[str]:
         """Those that go on. Each is asked for: a list of executions lacks the newest ones for a while."""
-        from trainflow.models.run_status import RunStatus
+        from trainflow.workflow.run_status import RunStatus
 
         return [run_id for run_id in run_ids if self._runs.describe(run_id).status is RunStatus.RUNNING]
 

@@ -19,8 +19,8 @@ from trainflow.errors import TrainflowError
 if TYPE_CHECKING:
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.runs import DeployedRuns
-    from trainflow.models.planned_run import PlannedRun
-    from trainflow.models.run_spec import RunSpec
+    from trainflow.spec.run_spec import RunSpec
+    from trainflow.workflow.planned_run import PlannedRun
 
 REGION = "us-west-2"
 """Region whose prices are shown where none is named: a region that offers trn1."""
@@ -67,8 +67,8 @@ def plan(
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.plan import plan_of
     from trainflow.client.spec_file import read_spec
-    from trainflow.models.run_status import RunStatus
-    from trainflow.models.spec_limits import require_limits_ahead
+    from trainflow.spec.limits import require_limits_ahead
+    from trainflow.workflow.run_status import RunStatus
 
     valid = read_spec(spec, override or ())
     require_limits_ahead(valid, now=datetime.now(UTC), region=region)

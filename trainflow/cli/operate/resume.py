@@ -71,7 +71,7 @@ def resume(
     require_time_scale(time_scale)
     if kubeconfig is not None and not kubeconfig.is_file():
         raise PlaceChoice(f"--kubeconfig {kubeconfig}: there is no such file.")
-    from trainflow.models.spec_changes import parse_settings
+    from trainflow.spec.changes import parse_settings
 
     changes = parse_settings(settings or ())
     if not local:

@@ -11,10 +11,10 @@ from trainflow.record.wording import HOUR, count, duration, estimated_cost, spee
 if TYPE_CHECKING:
     from trainflow.client.place import RunSummary
     from trainflow.client.plan import Plan
-    from trainflow.models.event_bound import EventBound
-    from trainflow.models.planned_run import PlannedRun
     from trainflow.observed.run_state import RunState
     from trainflow.observed.step import Step
+    from trainflow.workflow.event_bound import EventBound
+    from trainflow.workflow.planned_run import PlannedRun
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

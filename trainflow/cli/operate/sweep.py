@@ -11,7 +11,7 @@ from trainflow.cli.json_output import AsJson
 from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, open_reader
 
 if TYPE_CHECKING:
-    from trainflow.models.leftovers import RunLeftovers, SweepReport
+    from trainflow.workflow.leftovers import RunLeftovers, SweepReport
 
 HEADER = ("RUN", "ENDED", "USD/HOUR", "NODES", "DONE", "WHAT")
 

@@ -73,7 +73,7 @@ def active_runs(reader: RunReader) -> list[Row]:
 
     from trainflow.client.place import RunSummary
     from trainflow.errors import TrainflowError
-    from trainflow.models.run_status import RunStatus
+    from trainflow.workflow.run_status import RunStatus
 
     def row(run: RunSummary) -> Row | None:
         try:

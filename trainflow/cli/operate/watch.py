@@ -35,7 +35,7 @@ def watch(
     from rich.console import Console
 
     from trainflow.cli.follow import summarize
-    from trainflow.models.run_status import RunStatus
+    from trainflow.workflow.run_status import RunStatus
 
     reader = open_reader(local=local, place=place, out=out)
     found, console = reader.describe(run), Console()

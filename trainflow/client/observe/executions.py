@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainflow.client.refusals import is_refusal, sentence_of
-from trainflow.models.run_record import RunStatus
 from trainflow.record.history import ExecutionHistory, child_arns
+from trainflow.workflow.run_record import RunStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions.client import SFNClient

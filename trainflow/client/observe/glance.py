@@ -14,14 +14,14 @@ from trainflow.client.observe.pods import PodWatcher
 from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog, may_hold_rank0
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
-from trainflow.models.run import Stage
-from trainflow.models.run_record import RunStatus
-from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, newest_checkpoints
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import RunStatus
 
 
 def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSteps) -> RunState:

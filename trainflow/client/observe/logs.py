@@ -14,7 +14,7 @@ from trainflow.client.log_times import LogTimes, times_file
 from trainflow.client.observe.cluster import LineStream, PodSource
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
-from trainflow.models.log_line import LogLine
+from trainflow.workflow.log_line import LogLine
 
 NUM_LAST_LINES = 20
 """Number of lines of an active log that are kept for the terminal."""

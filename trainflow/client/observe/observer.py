@@ -22,10 +22,6 @@ from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog
 from trainflow.client.observe.utilization import read_mean_utilization
 from trainflow.client.place import PlaceRefused
 from trainflow.client.private_folder import make_private
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import Stage
-from trainflow.models.run_record import MetricsPublished, NodesBusy, RunError, RunRecord, RunStatus
-from trainflow.models.total_steps import total_steps
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
@@ -36,6 +32,10 @@ from trainflow.record.placement import placement_of
 from trainflow.record.published import compare
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
+from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import Stage
+from trainflow.workflow.run_record import MetricsPublished, NodesBusy, RunError, RunRecord, RunStatus
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient

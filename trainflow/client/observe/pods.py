@@ -10,9 +10,9 @@ from typing import Any
 
 from trainflow.background import Worker, described
 from trainflow.client.observe.cluster import LineStream, PodSource
+from trainflow.deployment.kubernetes_names import RUN_LABEL
 from trainflow.errors import ClusterUnavailable, TrainflowError
 from trainflow.kubernetes.faults import Expired, refusal
-from trainflow.models.kubernetes_names import RUN_LABEL
 from trainflow.observed.pod import Pod, deleted_pod, read_pod
 
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)

@@ -18,8 +18,8 @@ from trainflow.client.artifacts import first_bytes
 from trainflow.client.observe.cluster import LineStream
 from trainflow.client.place import PlaceRefused
 from trainflow.client.refusals import is_refusal, sentence_of
+from trainflow.deployment.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
 from trainflow.errors import ServiceUnavailable, TrainflowError
-from trainflow.models.kubernetes_names import ATTEMPT_LABEL, FIRST_NODE_RANK_LABEL, JOB_LABEL, STAGE_LABEL
 from trainflow.protocol import slurm_job
 from trainflow.protocol.slurm_job import (
     EPOCH,

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trainflow.client.refusals import told
-from trainflow.models.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE, RUN_DIMENSION, RunMetric
 from trainflow.record.published import PeriodStatistics
+from trainflow.workflow.metric_names import DEPLOYMENT_DIMENSION, NAMESPACE, RUN_DIMENSION, RunMetric
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.client import CloudWatchClient

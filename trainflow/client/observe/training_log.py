@@ -9,9 +9,6 @@ from typing import Any
 
 from trainflow.client.observe.steps import StepsInOrder
 from trainflow.errors import InvalidRunSpec
-from trainflow.models.log_line import LogLine
-from trainflow.models.run import MetricsCursor, Stage
-from trainflow.models.run_spec import stored_run_spec
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.progress.reader import (
@@ -24,6 +21,9 @@ from trainflow.progress.reader import (
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.record.results import lost_files_warning
+from trainflow.spec.run_spec import stored_run_spec
+from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import MetricsCursor, Stage
 
 MAX_FOLLOWED_GANG = 16
 """Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""

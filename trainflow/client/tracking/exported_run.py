@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from trainflow.models.run_record import RunRecord, RunStatus
 from trainflow.observed.step import Step
 from trainflow.record.comparison import flattened, value_text
+from trainflow.workflow.run_record import RunRecord, RunStatus
 
 OWN = ("loss", "learning_rate", "throughput", "epoch")
 """Figures of a step that Trainflow defines itself; `throughput` is in sequences or samples per second."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from trainflow.client.tracking.exported_run import ExportedRun
 from trainflow.client.tracking.trackers import TrackerRefused, package
-from trainflow.models.run_record import RunStatus
+from trainflow.workflow.run_record import RunStatus
 
 STATUS = {
     RunStatus.RUNNING: "RUNNING",

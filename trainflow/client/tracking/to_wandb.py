@@ -11,7 +11,7 @@ from typing import Any
 
 from trainflow.client.tracking.exported_run import ExportedRun
 from trainflow.client.tracking.trackers import TrackerRefused, package
-from trainflow.models.run_record import RunStatus
+from trainflow.workflow.run_record import RunStatus
 
 WORKED = frozenset({RunStatus.RUNNING, RunStatus.SUCCEEDED})
 

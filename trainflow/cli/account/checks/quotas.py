@@ -16,7 +16,7 @@ from trainflow.cli.account.needs import (
     vcpus_wanted,
 )
 from trainflow.configuration.deployment import Configuration
-from trainflow.models.offerings import VCPU_QUOTAS
+from trainflow.nodes.offerings import VCPU_QUOTAS
 
 
 def vcpus(configuration: Configuration, facts: Facts) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Names and settings that the stacks, the functions and the client share."""

@@ -1,0 +1,1 @@
+"""The run spec: its sections, its document, and the sentences about its mistakes."""
