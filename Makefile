@@ -81,8 +81,8 @@ templates: synth $(CHECKOV)
 index: $(INSTALLED)
 	$(BIN)/pytest -q tests/infrastructure/test_requirements.py -m index
 
-unit: $(INSTALLED) ## The fast tests, in about a minute
-	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit -m "not slow and not lengthy"
+unit: $(INSTALLED) ## The fast tests of all but the trainer
+	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit --ignore tests/unit/trainer -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## The product's tests but for the trainer's, and for what takes long
 	$(BIN)/pytest -q $(THREE_WORKERS) $(addprefix --ignore ,$(TRAINER) tests/lints) -m "not slow and not index"

@@ -44,6 +44,8 @@ from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.preflight import DatasetFacts
 from trainflow.workflow.run import JobRef, Stage
 
+pytestmark = pytest.mark.lengthy
+
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)
 METRICS = "[0]:LOG Wed Dec 21 00:51:01 2022 - (0, 14) step_loss : 10.7 learning_rate : 2.80e-06 throughput : 6449.36"
 REPORT = '{"trainflow_metrics": {"step": 14, "epoch": 1, "loss": 2.5, "mfu_percent": 31.2, "logged_at": 1793534400.0}}'

@@ -18,6 +18,8 @@ from tests.unit.trainer.conftest import make_rows, write_shard
 from trainer.data.shard_file import read_rows
 from trainer.pretraining.batches import as_micro_batch
 
+pytestmark = pytest.mark.lengthy
+
 
 def test_the_seeds_samples_hold_what_the_trainers_do(tmp_path: Path) -> None:
     path = write_shard(tmp_path, 0, make_rows(6))

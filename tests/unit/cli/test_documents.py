@@ -10,7 +10,7 @@ from trainflow.cli.documents import page_path
 
 def test_every_page_that_the_command_names_exists() -> None:
     sources = "".join(path.read_text() for path in Path("trainflow").rglob("*.py"))
-    named = set(re.findall(r"\bpath_of\(['\"]([^'\"]+)['\"]\)", sources))
+    named = set(re.findall(r"\bpage_path\(['\"]([^'\"]+)['\"]\)", sources))
     assert named
     for name in named:
         assert Path(page_path(name)).is_absolute() and Path(page_path(name)).is_file()

@@ -24,6 +24,8 @@ from trainflow.record.wording import clock
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.run_record import Cost, Restart, RunStatus
 
+pytestmark = pytest.mark.lengthy
+
 
 def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:
     """The lines that are printed when the run is followed into a file."""

@@ -26,6 +26,8 @@ from trainflow.client.program_outputs import Flag
 from trainflow.client.programs import Program, ProgramUnreadable, read_program, unknown_arguments
 from trainflow.spec.run_spec import parse_run_spec
 
+pytestmark = pytest.mark.lengthy
+
 DDP = """
 import argparse, os
 import torch.distributed as dist

@@ -28,7 +28,7 @@ from trainflow.nodes.instances import nodegroup_name
 from trainflow.workflow.run_status import RunStatus
 from trainflow.workflow.run_table import KEY, SURVEY_KEY, row_of
 
-pytestmark = pytest.mark.usefixtures("begun_history")
+pytestmark = [pytest.mark.usefixtures("begun_history"), pytest.mark.lengthy]
 
 SENDING_SECONDS = 0.1
 

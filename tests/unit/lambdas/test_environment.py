@@ -63,6 +63,7 @@ def test_a_handler_reads_nothing_that_is_not_set_for_it(function: Function) -> N
 
 
 @each_function
+@pytest.mark.lengthy
 def test_nothing_is_set_for_a_function_that_nothing_in_it_reads(function: Function) -> None:
     read_somewhere = set().union(*(reads(module) for module in reachable(f"lambdas.handlers.{function.module}")))
     assert {settings.__name__ for settings in function.settings} <= read_somewhere

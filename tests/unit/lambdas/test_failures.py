@@ -25,6 +25,8 @@ from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
 from trainflow.workflow.run import Stage
 
+pytestmark = pytest.mark.lengthy
+
 DeviceFailed, ImageUnavailable, JobEvicted, NodeLost, StorageUnavailable = map(
     named_errors().__getitem__, ("DeviceFailed", "ImageUnavailable", "JobEvicted", "NodeLost", "StorageUnavailable")
 )

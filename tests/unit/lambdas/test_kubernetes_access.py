@@ -160,6 +160,7 @@ def granted(rules: Iterable[Rule]) -> set[Use]:
 
 @pytest.mark.usefixtures("begun_history")
 @pytest.mark.parametrize("access", Access)
+@pytest.mark.lengthy
 def test_a_group_may_do_exactly_what_its_functions_do(aws: Aws, cluster: FakeKubernetesApi, access: Access) -> None:
     in_namespace, in_cluster = used_by(access, aws, cluster)
     assert granted(IN_NAMESPACE[access]) == in_namespace

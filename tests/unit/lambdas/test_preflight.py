@@ -671,6 +671,7 @@ def test_data_that_is_there_is_found_signed_and_unsigned(
     assert call(run)["finished"]
 
 
+@pytest.mark.lengthy
 def test_of_more_objects_than_are_counted_the_size_is_a_note(
     aws: Aws, ready: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

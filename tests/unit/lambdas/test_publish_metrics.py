@@ -388,6 +388,7 @@ def peak_bytes(cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch, num_
 
 
 @pytest.mark.usefixtures("aws")
+@pytest.mark.lengthy
 def test_memory_does_not_grow_with_the_log(
     cluster: FakeKubernetesApi, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

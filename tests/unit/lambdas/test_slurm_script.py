@@ -28,6 +28,8 @@ from trainflow.protocol.plan import Plan
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.run import Stage
 
+pytestmark = pytest.mark.lengthy
+
 GOLDEN = Path("tests/assets/slurm/scripts")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend == "slurm")
 SEED_SITE = Site(shared_folder="/fsx", environment="/opt/trainflow", program_folder="/fsx/data/trainflow")

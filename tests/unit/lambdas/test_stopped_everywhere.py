@@ -34,6 +34,8 @@ from trainflow.workflow.run import MetricsCursor, Run, Spending, Stage
 from trainflow.workflow.run_record import RunStatus
 from trainflow.workflow.run_table import LastSurvey, row_of
 
+pytestmark = pytest.mark.lengthy
+
 Order = Literal["it ends before CleanUp", "it acts after CleanUp"]
 ORDERS: tuple[Order, ...] = ("it ends before CleanUp", "it acts after CleanUp")
 

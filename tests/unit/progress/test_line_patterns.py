@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from tests.fakes.runs import spec_with
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
 
+pytestmark = pytest.mark.lengthy
+
 HOSTILE = [
     "a?" * 40 + "a" * 40 + r"(?P<step>\d)",
     r"STEP=(?P<step>\d+): " + "[x-z]*" * 6 + ";",
