@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +18,11 @@ _PIPE_BYTES = 1024 * 1024
 """Room for output between two reads: writers need not wait for the node. Linux's limit for users."""
 
 _LAST_OUTPUT_SECONDS = 2.0
-"""Time to wait for the end of the output after all known processes ended, in case one escaped its group."""
+"""Longest pause in the last output: after all known processes have ended, the pipe may hold output that is not stored.
+Only a process that escaped its group keeps the pipe open longer."""
+
+_ALL_OUTPUT_SECONDS = 60.0
+"""Longest time for the last output, in case a process that escaped goes on printing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +104,17 @@ class ContainerProcess:
 
     def _await_exit(self) -> None:
         code = self._process.wait()
-        self._pump.join(_LAST_OUTPUT_SECONDS)
+        self._store_last_output()
         surviving(self.log.close, name="end of a container's log")  # the pod waits for what follows
         reason = self._kill_reason or ("Completed" if code == 0 else "Error")
         self._on_exit(Exit(code=code, reason=reason, finished_at=datetime.now(UTC)))
+
+    def _store_last_output(self) -> None:
+        """Wait until the output ends, or pauses for long."""
+        end, size = time.monotonic() + _ALL_OUTPUT_SECONDS, -1
+        while self._pump.is_alive() and self.log.size > size and time.monotonic() < end:
+            size = self.log.size
+            self._pump.join(_LAST_OUTPUT_SECONDS)
 
 
 def _widen(pipe: int) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -160,6 +161,21 @@ def test_the_container_does_not_outlive_its_supervisor(tmp_path: Path) -> None:
 def test_ten_mebibytes_of_short_lines_are_stored_without_loss(tmp_path: Path) -> None:
     _, output = run(tmp_path, "yes 0123456789 | head -c 10485759")
     assert len(output) == 10485759
+
+
+def test_the_output_in_the_pipe_is_stored_after_the_end_however_slow_the_disk_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ContainerLog._store
+
+    def store_slowly(log: ContainerLog, text: bytes) -> None:
+        time.sleep(0.2)
+        store(log, text)
+
+    monkeypatch.setattr(ContainerLog, "_store", store_slowly)
+    monkeypatch.setattr("kubetwin.node.container._LAST_OUTPUT_SECONDS", 0.4)
+    _, output = run(tmp_path, "yes 0123456789 | head -c 1000000")
+    assert len(output) == 1000000
 
 
 def test_memory_is_that_of_the_whole_tree() -> None:
