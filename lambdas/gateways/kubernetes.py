@@ -107,20 +107,25 @@ def _forget_connection() -> None:
     _api_client.cache_clear()
 
 
+def api_client(cluster: str) -> Any:
+    """A client of the cluster's API; invocations of a warm Lambda share it and its token."""
+    return _api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS))
+
+
 def connect(cluster: str, *, namespace: str) -> KubernetesCluster:
-    """A connection to the cluster; client and token are shared by the invocations of a warm Lambda."""
-    return KubernetesCluster(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), namespace=namespace)
+    """A connection to the cluster, with the shared client."""
+    return KubernetesCluster(api_client(cluster), namespace=namespace)
 
 
 def examine(cluster: str, *, namespace: str) -> Examination:
     """A connection to the cluster for the preflight, with the same client and token."""
-    api = RenewableApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), forget=_forget_connection)
+    api = RenewableApi(api_client(cluster), forget=_forget_connection)
     return Examination(api, namespace=namespace)
 
 
 def held_objects(cluster: str, *, namespace: str) -> HeldObjects:
     """A connection to the cluster for the survey, with the same client and token."""
-    api = RenewableApi(_api_client(cluster, int(time.time() // TOKEN_LIFETIME_SECONDS)), forget=_forget_connection)
+    api = RenewableApi(api_client(cluster), forget=_forget_connection)
     return HeldObjects(api, namespace=namespace)
 
 
@@ -131,7 +136,7 @@ class KubernetesCluster:
         self._api = RenewableApi(api, forget=_forget_connection)
         self._namespace = namespace
 
-    def submit(self, objects: Sequence[dict[str, Any]]) -> None:
+    def create(self, objects: Sequence[dict[str, Any]]) -> None:
         """Create the objects in their order.
 
         Raises:

@@ -54,7 +54,7 @@ def test_a_job_that_the_cluster_refuses_is_explained_in_its_words(backend: Kuber
     with pytest.raises(
         InvalidRunSpec, match=r"refuses the Job '.*': .*unable to find job queue: .*\"nobodys\" not found"
     ):
-        backend.submit(volcano.render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
+        backend.create(volcano.render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
 
 
 def job(run_id: str) -> Job:
@@ -74,37 +74,37 @@ def names(backend: KubernetesCluster, kind: str) -> list[str]:
 
 def test_the_same_submit_twice_makes_one_job(backend: KubernetesCluster) -> None:
     same = job("twice-0123456789ab")
-    backend.submit(render(same))
-    backend.submit(render(same))
+    backend.create(render(same))
+    backend.create(render(same))
     assert [name for name in names(backend, "Job") if name.startswith("twice")] == [same.ref.name]
 
 
 def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend: KubernetesCluster) -> None:
     first = job("clash-0123456789ab")
-    backend.submit(render(first))
+    backend.create(render(first))
     with pytest.raises(JobConflict, match=f"named '{first.ref.name}' exists and was made from another"):
-        backend.submit(render(replace(first, image="another")))
+        backend.create(render(replace(first, image="another")))
     stored = backend._api.call("GET", f"{COLLECTIONS['Job']}/{first.ref.name}")
     assert stored["spec"]["template"]["spec"]["containers"][0]["image"] == first.image
 
 
 def test_a_submit_that_broke_off_in_between_is_completed(backend: KubernetesCluster) -> None:
     broken_off = job("half-0123456789ab")
-    backend.submit(render(broken_off)[:1])
-    backend.submit(render(broken_off))
+    backend.create(render(broken_off)[:1])
+    backend.create(render(broken_off))
     assert broken_off.ref.name in names(backend, "Job")
 
 
 def test_a_job_without_nodes_is_pending(backend: KubernetesCluster) -> None:
     pending = job("pending-0123456789ab")
-    backend.submit(render(pending))
+    backend.create(render(pending))
     assert KIND.status(pending.ref, backend.job(pending.ref)).phase is JobPhase.PENDING
 
 
 def test_cancelling_takes_the_runs_objects_only_and_can_be_repeated(backend: KubernetesCluster) -> None:
     mine, other = job("mine-0123456789ab"), job("other-0123456789ab")
     for each in (mine, other):
-        backend.submit(render(each))
+        backend.create(render(each))
         backend.claim_nodes(each.run_id, "trn1.32xlarge", 2)
     assert backend.claimed_nodes("trn1.32xlarge") == 4
     assert backend.cancel(mine.run_id) == [mine.ref.name]

@@ -17,6 +17,7 @@ from lambdas.gateways import account, kubernetes, objects
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
+from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
 from lambdas.logic.preflight.account import account_findings, tools_image_findings
@@ -27,22 +28,20 @@ from trainflow.nodes.instances import nodegroup_name
 from trainflow.nodes.offerings import node_quota
 from trainflow.nodes.training_nodes import Nodegroup
 from trainflow.observed.job import JobStatus
-from trainflow.observed.pod import Pod
 from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.record.placement import Placement, placement_of
 from trainflow.spec.run_spec import RunSpec
-from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.preflight import AccountFacts, Probed, Unknown, Zone
 from trainflow.workflow.run import JobPhase, JobRef, Run, Stage
 
 
-class KubernetesBackend:
-    """Runs jobs of one kind. Implements `lambdas.backends.backend.Backend`."""
+class KubernetesBackend(KubernetesCluster):
+    """Runs jobs of one kind. Implements `lambdas.backends.backend.Backend`, most of it by the cluster's methods."""
 
     def __init__(self, kind: JobKind, deployment: Deployment) -> None:
         self._kind, self._deployment = kind, deployment
-        self._cluster = kubernetes.connect(deployment.cluster_name, namespace=deployment.namespace)
+        super().__init__(kubernetes.api_client(deployment.cluster_name), namespace=deployment.namespace)
 
     def render(self, job: Job) -> list[dict[str, Any]]:
         """The job's objects."""
@@ -50,33 +49,17 @@ class KubernetesBackend:
 
     def submit(self, job: Job) -> None:
         """Create the job's objects."""
-        self._cluster.submit(self.render(job))
+        self.create(self.render(job))
 
     def status(self, job: JobRef) -> JobStatus:
         """Status of the job. One call for its object and one for one pod, whatever the number of nodes.
 
         All pods are read only if the cluster has injected containers that may outlive the programs, or fail them.
         """
-        status = self._kind.status(job, self._cluster.job(job))
+        status = self._kind.status(job, self.job(job))
         if status.phase is JobPhase.SUCCEEDED:
             return status
-        return of_programs(job, status, self._cluster.shared_pods(job))
-
-    def failed_pods(self, job: JobRef) -> list[Pod]:
-        """The job's failed pods and those on lost nodes, a few of each, the first to fail first."""
-        return self._cluster.failed_pods(job)
-
-    def disrupted_pods(self, job: JobRef) -> list[Pod]:
-        """The job's pods that the cluster ends: by a drain, a taint, preemption, or because their node is gone."""
-        return self._cluster.disrupted_pods(job)
-
-    def failed_pods_of_run(self, run_id: str) -> list[Pod]:
-        """Failed pods of any kind of job of the run, five at most."""
-        return self._cluster.failed_pods_of_run(run_id)
-
-    def pending_reason(self, job: JobRef) -> str | None:
-        """The reason why one of the job's pods is pending."""
-        return self._cluster.pending_reason(job)
+        return of_programs(job, status, self.shared_pods(job))
 
     def rank0(self, job: JobRef) -> str | None:
         """The pod of rank 0. In a static rendezvous that is the pod of index 0.
@@ -84,53 +67,29 @@ class KubernetesBackend:
         An elastic job assigns its ranks at run time, so its rank 0 announces its pod itself: in an object among the
         run's artifacts, because the pods may write there and cannot access the cluster's API.
         """
-        return self._announced(job.run_id, job.name) if job.elastic else self._cluster.rank0(job)
-
-    def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
-        """The termination message of a pod's container."""
-        return self._cluster.result(job, pod=pod)
-
-    def read_log(self, pod: str, *, since: datetime | None = None, tail_lines: int | None = None) -> Iterator[LogLine]:
-        """Complete lines, oldest first."""
-        return self._cluster.read_log(pod, since=since, tail_lines=tail_lines)
-
-    def follow_log(self, pod: str, *, since: datetime | None, longest_seconds: float) -> Iterator[LogLine]:
-        """Complete lines, with those that are written until the container ends, also of a pod that is being deleted."""
-        return self._cluster.follow_log(pod, since=since, longest_seconds=longest_seconds)
+        return self._announced(job.run_id, job.name) if job.elastic else super().rank0(job)
 
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Announced pods of rank 0 of elastic jobs, then failed pods and those of index 0."""
-        announced = [self._announced(run_id, job) for job in self._cluster.elastic_jobs(run_id)]
-        return list(dict.fromkeys([*filter(None, announced), *self._cluster.pods_to_diagnose(run_id)]))
+        announced = [self._announced(run_id, job) for job in self.elastic_jobs(run_id)]
+        return list(dict.fromkeys([*filter(None, announced), *super().pods_to_diagnose(run_id)]))
 
     def placement(self, run_id: str) -> Placement | None:
         """Nodes and time of the newest training job, from its pods."""
-        return placement_of(self._cluster.pods_of_stage(run_id, Stage.TRAINING), now=datetime.now(UTC))
-
-    def cancel(self, run_id: str) -> list[str]:
-        """Delete the run's jobs of every kind, its services, and its claim on nodes."""
-        return self._cluster.cancel(run_id)
-
-    def is_stopped(self, run_id: str) -> bool:
-        """Whether no pod of the run is left that has not ended."""
-        return self._cluster.is_stopped(run_id)
-
-    def delete(self, job: JobRef) -> None:
-        """Delete one job with its pods and its service."""
-        self._cluster.delete(job)
+        return placement_of(self.pods_of_stage(run_id, Stage.TRAINING), now=datetime.now(UTC))
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """Capacity of the instance type's node group, which grows by the missing nodes."""
         replaces = self._deployment.replaces_bad_nodes
-        refused = replaces and not node_groups.replace_bad_nodes(self._cluster, self._nodegroups, run)
+        refused = replaces and not node_groups.replace_bad_nodes(self, self._nodegroups, run)
         capacity = node_groups.ensure_nodes(
-            self._cluster, self._nodegroups, run, waiting_since=waiting_since, replaces_bad_nodes=replaces
+            self, self._nodegroups, run, waiting_since=waiting_since, replaces_bad_nodes=replaces
         )
         return replace(capacity, termination_refused=refused)
 
     def release_nodes(self, instance_type: str) -> int:
         """Release the nodes of the type's node group, unless a run claims some; returns their number."""
-        return node_groups.release_nodes(self._cluster, self._nodegroups, instance_type)
+        return node_groups.release_nodes(self, self._nodegroups, instance_type)
 
     def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
         """Findings about the cluster, the AWS account and the registry."""

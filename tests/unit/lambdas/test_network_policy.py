@@ -91,12 +91,12 @@ def test_the_policy_is_there_before_the_pods_and_goes_with_the_job(kind: Any) ->
     api = FakeKubernetesApi()
     cluster = KubernetesCluster(api, namespace=NAMESPACE)
     for _ in range(2):
-        cluster.submit(made)
+        cluster.create(made)
     before = len(api.objects)
     cluster.delete(gang.ref)
     assert before == len(made)
     assert not api.objects
-    cluster.submit(made)
+    cluster.create(made)
     cluster.cancel(gang.run_id)
     assert not api.objects
 

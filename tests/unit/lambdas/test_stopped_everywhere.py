@@ -157,7 +157,7 @@ def run(aws: Aws, cluster: FakeKubernetesApi, stopped: Execution) -> Run:
     CompileCaches(CACHE_TABLE).lease(new_lease(RUN, CACHE.key, now=NOW), instead_of=None)
     backend = KubernetesCluster(cluster, namespace=NAMESPACE)
     backend.claim_nodes(RUN.run_id, TYPE, 2)
-    backend.submit(render(TRAINING))
+    backend.create(render(TRAINING))
     return RUN
 
 
