@@ -269,7 +269,7 @@ class Twin:
         if self._deployed:
             self.deployment = deployment.deploy(
                 self.aws,
-                slurm=self._slurm_settings(),
+                slurm=self._slurm_settings if self.slurm else None,
                 granted_buckets=self._granted_buckets(buckets),
                 granted_secrets=secrets,
             )
@@ -404,7 +404,7 @@ class Twin:
     def _slurm_settings(self) -> dict[str, str]:
         """Variables of the functions for Slurm, with its key in Secrets Manager, as with AWS PCS."""
         if self.slurm is None:
-            return {}
+            raise TwinError("This twin has no Slurm.")
         key = base64.b64encode(self.slurm.jwt_key).decode()
         return {
             "SLURM_API_URL": self.slurm.rest_url,

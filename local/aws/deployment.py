@@ -6,7 +6,7 @@ With the cluster only, the twin is an account that the CDK can deploy the stacks
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -111,7 +111,7 @@ def set_endpoint(*, kubernetes_endpoint: str, ca_data: str, cluster_name: str = 
 def deploy(
     aws: AwsServer,
     *,
-    slurm: Mapping[str, str] | None = None,
+    slurm: Callable[[], Mapping[str, str]] | None = None,
     granted_buckets: GrantedBuckets = GrantedBuckets(),  # noqa: B008 (it is frozen)
     granted_secrets: Sequence[str] = (),
 ) -> Deployment:
@@ -119,28 +119,31 @@ def deploy(
 
     Args:
         aws: Where.
-        slurm: Variables of the functions for a Slurm cluster; None without one.
+        slurm: Returns the variables of the functions for a Slurm cluster; None without one. It is called when the role
+            of the runs' pods exists, whose credentials Slurm's jobs have.
         granted_buckets: Further buckets that runs may use, as `storage.grants` names them.
         granted_secrets: ARNs of secrets that runs may read, as `run_secrets` names them.
     """
     cloudformation.whole_models()
-    settings = {
-        **dict.fromkeys((*SLURM, *LINK), ""),
-        **(slurm or {}),
-        "DEPLOYMENT": DEPLOYMENT_NAME,
-        "TOOLS_IMAGE": TOOLS_IMAGE,
-    }
     values: dict[str, Sequence[str]] = {
-        **{f"setting {name}": [value] for name, value in settings.items()},
         **{f"definition {name}": [definition_json(name)] for name in ("watch_job", "training")},
         "cluster.Cluster": [CLUSTER_NAME],
         "cluster.Cluster.Arn": [f"arn:aws:eks:{REGION}:{DEFAULT_ACCOUNT_ID}:cluster/{CLUSTER_NAME}"],
-        "slurm secret": [slurm["SLURM_KEY_SECRET"]] if slurm else [],
         "readable bucket": granted_buckets.readable,
         "writable bucket": granted_buckets.writable,
         "granted secret": granted_secrets,
     }
     template = Template(aws.client, values, region=REGION)
+    template.make("cluster.WorkloadPodRole")
+    found = slurm() if slurm else {}
+    settings = {
+        **dict.fromkeys((*SLURM, *LINK), ""),
+        **found,
+        "DEPLOYMENT": DEPLOYMENT_NAME,
+        "TOOLS_IMAGE": TOOLS_IMAGE,
+    }
+    values["slurm secret"] = [found["SLURM_KEY_SECRET"]] if found else []
+    values |= {f"setting {name}": [value] for name, value in settings.items()}
     template.make_all()
     _put_tools_image(aws)
     functions = {

@@ -108,7 +108,7 @@ def test_a_fault_of_a_state_leaves_other_states_with_the_same_function_and_input
         events = stepfunctions.get_execution_history(executionArn=arn, maxResults=1000)["events"]
     entered = [each["stateEnteredEventDetails"]["name"] for each in events if "stateEnteredEventDetails" in each]
     assert "WriteRejectionRecord" in entered
-    assert [sentence.split(":")[0] for sentence in faults.told()] == ["Never came", "Never came", "Injected"]
+    assert [sentence.split(":")[0] for sentence in faults.results()] == ["Never came", "Never came", "Injected"]
     assert [each["taskFailedEventDetails"]["error"] for each in events if "taskFailedEventDetails" in each][1:] == [
         "Runtime.ExitError"
     ]

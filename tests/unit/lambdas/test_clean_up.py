@@ -65,7 +65,7 @@ def running(aws: Aws, cluster: FakeKubernetesApi, **fields: Any) -> Run:
     aws.table.begin(row_of(run))
     backend = KubernetesCluster(cluster, namespace=NAMESPACE)
     backend.claim_nodes(run.run_id, TYPE, 2)
-    backend.submit(render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
+    backend.create(render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")))
     return run
 
 
@@ -579,7 +579,7 @@ def test_the_last_lines_of_an_elastic_rank_0_are_kept_from_the_announced_pod(
     aws.add_nodegroup(TYPE, desired=2)
     aws.table.begin(row_of(run))
     job = job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/")
-    KubernetesCluster(cluster, namespace=NAMESPACE).submit(pytorchjob.render(job))
+    KubernetesCluster(cluster, namespace=NAMESPACE).create(pytorchjob.render(job))
     put_pod(cluster, run, "worker-0", phase="Running", index=0)
     put_pod(cluster, run, "worker-3", phase="Running", index=3)
     key = f"runs/{run.run_id}/rank0/{job.ref.name}"
