@@ -143,13 +143,14 @@ destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md 
 images: $(INSTALLED) ## Build the images that the account lacks and print their digests; one alone: make images ONLY=cpu
 	$(BIN)/trainflow images --config config/$(CONFIG).yaml $(if $(ONLY),--only $(ONLY))
 
-schema: $(INSTALLED) ## Generate the JSON Schemas, the references and the tables of the twin's contract
+schema: $(INSTALLED) ## Generate the JSON Schemas, the references, the tables of the twin's contract and its template
 	for what in run-spec override configuration run-record run-ended; do \
 		$(BIN)/trainflow schema --of $$what > config/$$what.schema.json || exit 1; done
 	$(BIN)/trainflow schema --markdown > docs/run-spec.md
 	$(BIN)/trainflow schema --instance-types > docs/instance-types.md
 	$(BIN)/python -m tests.infrastructure.generated_pages
 	$(BIN)/trainflow schema --errors > docs/errors.md
+	$(BIN)/python -m stacks.tools.twin_template > local/aws/template.json
 
 audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI
 	$(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes $(addprefix --requirement ,$(HASHED))
