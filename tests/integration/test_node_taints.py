@@ -49,7 +49,7 @@ class Cluster:
         offer(self.api, self.folder / namespace, namespace=namespace)
         job = job_of(run_on(kind), Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/")
         made = []
-        for manifest in KINDS[kind].render(replace(job, command=("sleep", "600"))):
+        for manifest in KINDS[kind].render(replace(job, plan=None, command=("sleep", "600"))):
             path = collection(manifest, namespace)
             self.api.create(path, manifest if tolerant else without_tolerations(manifest))
             made.append(f"{path}/{manifest['metadata']['name']}")

@@ -99,7 +99,9 @@ def test_the_objects_of_a_run_are_listed_rank_0_is_read_and_all_is_removed(
     offer(api, tmp_path / "shared", namespace=namespace)
     run = run_on(kind.name)
     says = ["sh", "-c", 'echo "I am rank $1"; exec sleep 600', "--node_rank", kind.node_rank]
-    job = replace(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/"), command=tuple(says))
+    job = replace(
+        job_of(run, Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/"), plan=None, command=tuple(says)
+    )
     create(api, KINDS[kind.name].render(job), namespace=namespace)
 
     eventually(lambda: "I am rank 0" in typed(f"rank0 {run.run_id}"), "rank 0 has written")
@@ -128,7 +130,7 @@ def test_rank_0_of_an_elastic_gang_is_read_from_the_pod_that_announced_itself(
     run = run_on("pytorchjob", elastic=True)
     url = f"s3://{bucket}/runs/{run.run_id}/"
     job = job_of(run, Stage.TRAINING, 2, artifacts_url=url)
-    says = replace(job, command=("sh", "-c", "echo I am $TRAINFLOW_POD_NAME; exec sleep 600"))
+    says = replace(job, plan=None, command=("sh", "-c", "echo I am $TRAINFLOW_POD_NAME; exec sleep 600"))
     create(api, KINDS["pytorchjob"].render(says), namespace=namespace)
     pods = f"/api/v1/namespaces/{namespace}/pods"
     found = eventually(lambda: sorted(pod["metadata"]["name"] for pod in api.get(pods)["items"])[1:], "two pods")
