@@ -98,10 +98,9 @@ def test_the_objects_of_a_run_are_listed_rank_0_is_read_and_all_is_removed(
     api = ApiClient(load_connection(kubeconfig))
     offer(api, tmp_path / "shared", namespace=namespace)
     run = run_on(kind.name)
-    says = ["sh", "-c", 'echo "I am rank $1"; exec sleep 600', "--node_rank", kind.node_rank]
-    job = replace(
-        job_of(run, Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/"), plan=None, command=tuple(says)
-    )
+    rank = kind.node_rank.replace("(", "{").replace(")", "}")  # of the container's variables, by its shell
+    says = ("sh", "-c", f'echo "I am rank {rank}"; exec sleep 600')
+    job = replace(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/"), plan=None, command=says)
     create(api, KINDS[kind.name].render(job), namespace=namespace)
 
     eventually(lambda: "I am rank 0" in typed(f"rank0 {run.run_id}"), "rank 0 has written")
