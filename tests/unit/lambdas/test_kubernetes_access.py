@@ -98,7 +98,7 @@ def meet_everything(function: Function, cluster: FakeKubernetesApi, run: Run) ->
     others = KubernetesCluster(FakeKubernetesApi(cluster.objects), namespace=NAMESPACE)
     for status in CONDITIONS:
         if function.access is not Access.SUBMIT:
-            others.submit(
+            others.create(
                 KINDS[run.spec.compute.backend].render(job_of(run, Stage.TRAINING, 1, artifacts_url="s3://a/"))
             )
         if function.access is not Access.SCALE:

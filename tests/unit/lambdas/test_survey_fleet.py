@@ -206,7 +206,7 @@ def hold_everything(aws: Aws, cluster: FakeKubernetesApi, run: Run) -> None:
     for attempt, backend in enumerate(KINDS, start=1):
         on_backend = run_on(backend).model_copy(update={"run_id": f"{run.run_id}"})
         job = job_of(on_backend, Stage.TRAINING, attempt, artifacts_url="s3://a/")
-        gateway.submit(KINDS[backend].render(job))
+        gateway.create(KINDS[backend].render(job))
     for (resource, _), manifest in cluster.objects.items():
         if resource == "pods":
             manifest.setdefault("status", {"phase": "Running"})
