@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,8 @@ START = ("run", "spec.yaml", "--local", "--detach", "--no-page", "--time-scale",
 def test_a_run_whose_twin_was_killed_goes_on_where_its_checkpoint_is(tmp_path: Path) -> None:
     write_project(tmp_path)
     command = Commands(tmp_path)
+    # A twin of another test, in the same folder for temporary files, would remove what the killed one leaves.
+    command.environment["TMPDIR"] = tempfile.mkdtemp()
     first = command(*START).splitlines()[-1]
     checkpoints = tmp_path / ".trainflow" / "volumes" / "runs" / first
     until(lambda: list(checkpoints.glob("state-10.json")))
