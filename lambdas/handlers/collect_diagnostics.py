@@ -12,8 +12,10 @@ from lambdas.gateways import objects
 from lambdas.handlers import backends
 from lambdas.handlers.environment import read
 from lambdas.handlers.failed_logs import FailedLogs
+from lambdas.handlers.last_lines import kept_log
 from lambdas.handlers.task import task
 from lambdas.logic.diagnostics import for_payload, pod_diagnosis
+from lambdas.logic.watching import FailedPod
 from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
 from trainflow.workflow.run import Run
@@ -32,7 +34,11 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     """
     environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
     logs = FailedLogs(backend, event.run.run_id, keeps=True)
-    diagnoses = [pod_diagnosis(logs.read(pod)) for pod in backend.failed_pods_of_run(event.run.run_id)]
+    pods = [
+        FailedPod(pod, lines) if (lines := kept_log(event.run.run_id, pod.name)) else logs.read(pod)
+        for pod in backend.failed_pods_of_run(event.run.run_id)
+    ]
+    diagnoses = [pod_diagnosis(pod) for pod in pods]
     error = asdict(caught_error(event.error))
     key = environment.key_of(event.run.run_id, "diagnostics.json")
     document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}

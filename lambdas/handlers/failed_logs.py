@@ -7,7 +7,7 @@ import time
 from botocore.exceptions import ClientError
 
 from lambdas.backends.backend import Backend
-from lambdas.handlers.last_lines import keep_ended_log, kept_log
+from lambdas.handlers.last_lines import keep_ended_log
 from lambdas.handlers.task import logger
 from lambdas.logic.watching import FailedPod
 from trainflow.errors import TrainflowError
@@ -27,15 +27,13 @@ class FailedLogs:
         Args:
             backend: The backend of the pods.
             run_id: Their run.
-            keeps: Whether the function may read and write the kept logs, so that each log is read once.
+            keeps: Whether the function may store the logs for the states that follow.
         """
         self._backend, self._run_id, self._keeps = backend, run_id, keeps
         self._deadline = time.monotonic() + READING_SECONDS
 
     def read(self, pod: Pod) -> FailedPod:
         """The pod with the last lines of its log; without them and with the reason, if it cannot be read in time."""
-        if self._keeps and (lines := kept_log(self._run_id, pod.name)):
-            return FailedPod(pod, lines)
         if time.monotonic() > self._deadline:
             return FailedPod(pod, unread="There was no time left to read this log.")
         try:

@@ -1,7 +1,8 @@
 """Copies of the last lines of logs in S3. Kubernetes deletes a log with its pod.
 
 The log of a program that has ended does not change any more. Its copy is marked, and read in place of the pod's log:
-PollJob reads the log of a failed pod, and the states that follow read the copy.
+PollJob reads the log of a failed pod, and the states that follow read the copy. PollJob itself does not read it: a
+repeated call has to judge the same lines, and the copy has fewer.
 """
 
 from __future__ import annotations

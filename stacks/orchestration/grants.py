@@ -245,8 +245,8 @@ class TaskGrants(SharedGrants):
         return []
 
     def poll_job(self) -> Grants:
-        """Keeps the last lines of failed pods' logs."""
-        return self.use_kept_logs("s3:GetObject", "s3:PutObject")
+        """Keeps the last lines of failed pods' logs, and reads none of them."""
+        return self.use_kept_logs("s3:PutObject")
 
     def locate_rank0(self) -> Grants:
         """Reads the announcements of elastic jobs' rank 0."""

@@ -168,7 +168,7 @@ def test_who_may_read_and_write_objects_and_which() -> None:
             for who in ("LocateRank0", "PublishArtifacts", "TearDown", "CleanUp")
         ),
         ("PollJob", "s3:PutObject", "runs/*/logs/*"),
-        *((who, "s3:GetObject", "runs/*/logs/*") for who in ("PollJob", "CollectDiagnostics", "TearDown", "CleanUp")),
+        *((who, "s3:GetObject", "runs/*/logs/*") for who in ("CollectDiagnostics", "TearDown", "CleanUp")),
         *((who, "s3:PutObject", "runs/*") for who in WRITERS),
         *(
             ("StartRun", f"s3:{action}", f"runs/*.{ending}.refused.txt")

@@ -101,8 +101,8 @@ OF_SLURM = {
 } | {"s3:ListBucket on trainflow-artifacts": "tests/integration/test_slurm_ssm.py"}
 """Files of runs on Slurm, read by every function that reaches what runs the jobs."""
 
-KEEPS_LOGS = frozenset({"PollJob", "CollectDiagnostics", "TearDown", "CleanUp"})
-"""Functions that read and write the kept logs of pods, in runs on Kubernetes as well."""
+READS_LOGS = frozenset({"CollectDiagnostics", "TearDown", "CleanUp"})
+"""Functions that read the kept logs of pods, in runs on Kubernetes as well."""
 
 DECRYPTS_OF_SLURM = {f"kms:Decrypt on {DATA_KEY}": "tests/integration/test_slurm_ssm.py"}
 """For functions that read no object in other runs; also for those that read announcements of elastic runs alone."""
@@ -254,9 +254,9 @@ OF_OTHER_RUNS = {
 def expected(role: str) -> dict[str, str]:
     """What a role has and no run of the slow test needs, beside what services use, with a test of each."""
     of_slurm = OF_SLURM if role in IN_CLUSTER else {}
-    if role in KEEPS_LOGS:
+    if role in READS_LOGS:
         of_slurm = {each: why for each, why in of_slurm.items() if "/logs/" not in each}
-    reads = role in {*KEEPS_LOGS, "PublishMetrics"}
+    reads = role in {*READS_LOGS, "PublishMetrics"}
     decrypts = DECRYPTS_OF_SLURM if role in IN_CLUSTER and not reads else {}
     return {**of_slurm, **decrypts, **NOT_REACHED.get(role, {})}
 

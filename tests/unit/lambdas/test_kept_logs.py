@@ -80,6 +80,18 @@ def test_the_poll_the_diagnostics_and_the_tear_down_fetch_a_failed_log_once(
 
 
 @pytest.mark.usefixtures("aws")
+def test_a_poll_that_is_repeated_judges_the_whole_log_again(
+    failed: tuple[Run, Job], cluster: FakeKubernetesApi
+) -> None:
+    run, job = failed
+    later = [f"closing worker {number}" for number in range(1500)]  # more than the copy holds, fewer than are judged
+    lines = ["Traceback (most recent call last):", '  File "train.py", line 1', "ValueError: no flux", *later]
+    cluster.logs[POD] = "".join(f"2026-11-23T12:00:00Z {line}\n" for line in lines)
+    poll(run, job)
+    poll(run, job)
+
+
+@pytest.mark.usefixtures("aws")
 def test_the_copy_of_a_log_that_may_grow_is_replaced_and_not_read(
     cluster: FakeKubernetesApi, failed: tuple[Run, Job], fetched: list[str]
 ) -> None:
