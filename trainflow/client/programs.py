@@ -13,7 +13,8 @@ from pathlib import Path
 
 from trainflow.client.log_lines import pattern_in
 from trainflow.client.program_outputs import Flag, Writes, flags_of, literal, outputs, writes_in
-from trainflow.spec.workload import Arguments, Launcher, Workload
+from trainflow.protocol.plan import Launcher
+from trainflow.spec.workload import Arguments, Workload
 
 DATA_FLAGS = ("data_dir", "data-dir", "data_path", "data-path", "data", "dataset_path", "train_file")
 RESUME_FLAGS = ("resume_from_checkpoint", "resume-from-checkpoint", "resume_from", "resume-from", "resume", "ckpt_path")

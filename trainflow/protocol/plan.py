@@ -22,6 +22,9 @@ MAX_PIECE = 32_000
 """Characters of a plan in one word of a command: Linux takes 131,071 bytes, and a character has up to 4 (execve(2),
 MAX_ARG_STRLEN)."""
 
+Launcher = Literal["torchrun", "none", "mpi"]
+"""Program that starts the processes of a node."""
+
 Value = TypeVar("Value")
 
 
@@ -147,7 +150,7 @@ class Elastic:
 class Launch:
     """Start the program."""
 
-    launcher: Literal["torchrun", "none", "mpi"]
+    launcher: Launcher
     num_nodes: int
     processes: int
     """Processes on each node; launcher `none` starts one, whatever this says."""

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 
 from trainflow.protocol.compile_cache import environment as compile_cache_environment
 from trainflow.protocol.placeholders import PLACEHOLDERS, RANK, placeholders_in
+from trainflow.protocol.plan import Launcher
 from trainflow.protocol.pods import HELPERS_MOUNT, MOUNTS, SCRATCH_MOUNT, WORKSPACE
 from trainflow.spec.code import is_code
 from trainflow.spec.empty import empty_dict, empty_list
@@ -65,9 +66,6 @@ Arguments = Annotated[str | int | float | bool | list[str | int | float | bool],
 """Value of a flag: one argument or several."""
 Word = Annotated[str, BeforeValidator(_as_word)]
 """Text of a command or of a variable; numbers are taken as they are written."""
-
-
-Launcher = Literal["torchrun", "none", "mpi"]
 
 
 class Secret(Section):
