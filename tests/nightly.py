@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-import psutil
+from benchmarks.result import this_machine
 
 RESULTS = Path("tests/nightly_results.json")
 PAGE = Path("docs/nightly.md")
@@ -99,19 +98,18 @@ def run(phase: Phase) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.xml")
         words = [*phase.words, f"--junitxml={report}"] if phase.counts_tests else list(phase.words)
-        done, last = 0, ""
+        last = ""
         with subprocess.Popen([sys.executable, *words], cwd=phase.folder, stdout=subprocess.PIPE, text=True) as process:
             for line in process.stdout or ():
                 print(line, end="", flush=True)
                 last = line.strip() or last
-        done = process.returncode
         summary, failed, skipped = outcomes(report) if report.exists() else (last, [], {})
     return Result(
         commit=_output("git", "rev-parse", "--short=8", "HEAD"),
         began=f"{began:%Y-%m-%d}",
         seconds=round(time.monotonic() - start),
-        machine=f"{os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
-        status=done,
+        machine="{cores} cores, {memory_gib} GiB".format(**this_machine()),
+        status=process.returncode,
         summary=summary,
         failed=failed,
         skipped=skipped,
@@ -199,13 +197,13 @@ def main() -> None:
     parser.add_argument("phase", nargs="*", choices=[*PHASES, []], help="all, if none is named")
     parser.add_argument("--page", action="store_true", help="write the page from the stored results, and run nothing")
     options = parser.parse_args()
-    results = stored()
-    if not options.page:
-        for name in options.phase or PHASES:
-            results[name] = run(PHASES[name])
-            _store(results)
-    _store(results)
-    sys.exit(1 if any(results[name].status for name in options.phase or results) and not options.page else 0)
+    results, names = stored(), [] if options.page else options.phase or list(PHASES)
+    for name in names:
+        results[name] = run(PHASES[name])
+        _store(results)
+    if options.page:
+        _store(results)
+    sys.exit(1 if any(results[name].status for name in names) else 0)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.lints.sources import PRODUCT, docstrings, sources, tree
@@ -57,11 +58,14 @@ class Place:
     text: str
 
 
-def places() -> Iterator[Place]:
+@cache
+def places() -> tuple[Place, ...]:
     """Every place of the product, in the order of its files."""
-    for source in sources(*_ROOTS):
-        for line, pattern, text in sorted([*_docstring_hits(source), *_name_hits(source)]):
-            yield Place(room(source), f"{source}:{line}", pattern, text)
+    return tuple(
+        Place(room(source), f"{source}:{line}", pattern, text)
+        for source in sources(*_ROOTS)
+        for line, pattern, text in sorted([*_docstring_hits(source), *_name_hits(source)])
+    )
 
 
 def room(source: Path) -> str:
