@@ -38,10 +38,10 @@ def apply(client: Client) -> None:
 
 
 def whole_models() -> None:
-    """Apply the patches of moto's models that make roles and functions with all their properties, for every
-    deployment."""
+    """Apply the patches of moto's models of roles, functions and log groups, for every deployment."""
     policies_of_roles()
     settings_of_functions()
+    arns_of_log_groups()
 
 
 def names_of_change_sets() -> None:
@@ -307,6 +307,21 @@ def settings_of_functions() -> None:
         return lambda_backends[account][region].create_function(specification)
 
     replace(LambdaFunction, "create_from_cloudformation_json", classmethod(create_from_cloudformation_json))
+
+
+def arns_of_log_groups() -> None:
+    """End the attribute `Arn` of a log group with `:*`, which policies for log streams need; moto leaves it out.
+
+    Source: CloudFormation's reference, AWS::Logs::LogGroup, return values.
+    """
+    from moto.logs.models import LogGroup
+
+    find = LogGroup.get_cfn_attribute
+
+    def get_cfn_attribute(self: Any, name: str, /) -> str:
+        return f"{find(self, name)}:*" if name == "Arn" else str(find(self, name))
+
+    replace(LogGroup, "get_cfn_attribute", get_cfn_attribute)
 
 
 def missing_types(client: Client) -> None:

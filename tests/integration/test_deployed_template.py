@@ -54,6 +54,20 @@ def test_functions_have_the_settings_of_the_template(aws: AwsServer, deployed: D
         assert [version["Version"] for version in versions] == ["$LATEST", "1"]
 
 
+def test_functions_may_write_the_streams_of_their_log_groups(aws: AwsServer, deployed: Deployment) -> None:
+    """CloudFormation's reference, AWS::Logs::LogGroup: the attribute Arn ends with `:*`."""
+    iam = aws.client("iam")
+    for function in FUNCTIONS:
+        role = f"trainflow-{function.name}"
+        names = iam.list_role_policies(RoleName=role)["PolicyNames"]
+        policies = [iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"] for name in names]
+        statements = [
+            each for policy in policies for each in policy["Statement"] if "logs:PutLogEvents" in each["Action"]
+        ]
+        (resource,) = [each["Resource"] for each in statements]
+        assert resource.endswith(f":log-group:trainflow-{function.name}Logs:*")
+
+
 def test_events_reach_functions_by_their_alias(aws: AwsServer, deployed: Deployment) -> None:
     for function in EVENT_HANDLERS:
         alias = aws.client("lambda").get_alias(FunctionName=f"trainflow-{function.name}", Name=LIVE)
