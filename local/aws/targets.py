@@ -18,9 +18,9 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 from kubetwin.background import submit
 
-from local.aws.access.asks import of_request
-from local.aws.access.evaluation import Ask, Caller
+from local.aws.access.evaluation import Caller, Permission
 from local.aws.access.guard import AccessDenied, Guard
+from local.aws.access.needed_permissions import request_permissions
 
 logger = logging.getLogger(__name__)
 
@@ -150,8 +150,14 @@ class Targets:
         if target.role_arn is not None:
             self._guard.require_trust(target.service, target.role_arn)
         source = {"aws:sourcearn": (target.sender,)}
-        asks = of_request(service, operation, parameters, self._guard.account)
-        self._guard.require(target.caller, [Ask(ask.action, ask.resource, {**ask.context, **source}) for ask in asks])
+        permissions = request_permissions(service, operation, parameters, self._guard.account)
+        self._guard.require(
+            target.caller,
+            [
+                Permission(permission.action, permission.resource, {**permission.context, **source})
+                for permission in permissions
+            ],
+        )
 
     def _hand_over(self, target: Target, text: str) -> None:
         service = target.arn.split(":")[2]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from local.aws.access.evaluation import Ask, Caller, decide
+from local.aws.access.evaluation import Caller, Permission, decide
 from stacks.storage.lustre import EXPORT_PREFIX
 from tests.infrastructure.alone import (
     Resources,
@@ -324,9 +324,15 @@ def test_specs_are_uploaded_by_the_requesters_alone(caller: str, key: str, is_al
     found = _storage(storage={"requesters": [REQUESTER]})
     everything = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
     for action in ("s3:PutObject", "s3:ReplicateObject"):
-        ask = Ask(action, f"arn:aws:s3:::{_DATA}/{key}", {"aws:securetransport": ("true",), "s3:tlsversion": ("1.3",)})
+        permission = Permission(
+            action, f"arn:aws:s3:::{_DATA}/{key}", {"aws:securetransport": ("true",), "s3:tlsversion": ("1.3",)}
+        )
         decision = decide(
-            Caller("role", caller, "session"), ask, identity=[everything], resource=_data_policy(found), account=ACCOUNT
+            Caller("role", caller, "session"),
+            permission,
+            identity=[everything],
+            resource=_data_policy(found),
+            account=ACCOUNT,
         )
         assert decision.allowed is is_allowed, decision.reason
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from local.aws.access.evaluation import Ask, applies, listed
+from local.aws.access.evaluation import Permission, applies, listed
 from local.aws.access.guard import Call
 from local.aws.server import AwsServer
 
@@ -34,7 +34,7 @@ def _statements(aws: AwsServer, role: str) -> Iterator[Any]:
 
 
 def _needed(statement: Any, calls: Iterable[Call]) -> bool:
-    return any(applies(statement, Ask(call.action, call.resource, dict(call.context))) for call in calls)
+    return any(applies(statement, Permission(call.action, call.resource, dict(call.context))) for call in calls)
 
 
 def _short(resource: str) -> str:

@@ -35,7 +35,7 @@ def _as_text(document: Any) -> str | None:
 
 
 class Account:
-    """The account in one Region; implements `asks.Resources`."""
+    """The account in one Region; implements `needed_permissions.Resources`."""
 
     def __init__(self, region: str) -> None:
         self.account, self.region = ACCOUNT, region

@@ -46,7 +46,7 @@ class Caller:
 
 
 @dataclass(frozen=True)
-class Ask:
+class Permission:
     """One permission that a request needs."""
 
     action: str
@@ -71,23 +71,29 @@ class Decision:
 
 
 def decide(
-    caller: Caller, ask: Ask, *, identity: Iterable[Policy], resource: Policy | None, account: str, is_key: bool = False
+    caller: Caller,
+    permission: Permission,
+    *,
+    identity: Iterable[Policy],
+    resource: Policy | None,
+    account: str,
+    is_key: bool = False,
 ) -> Decision:
     """Whether a caller of the account may do something with a resource of the account.
 
     Args:
         caller: The principal.
-        ask: The permission.
+        permission: The permission.
         identity: Policies of the caller's role.
         resource: The policy of the resource; None without one.
         account: Id of the account.
         is_key: Whether the resource is a KMS key. Policies of roles count for a key only as far as the key's own policy
             lets the account decide (KMS developer guide, 'Default key policy').
     """
-    of_place = {**_of_caller(caller, account), **_of_resource(ask.resource, account)}
-    ask = Ask(ask.action, ask.resource, {**of_place, **ask.context})
-    by_identity = {each["Effect"] for policy in identity for each in statements(policy) if applies(each, ask)}
-    by_resource = [each for each in statements(resource or {}) if applies(each, ask)]
+    of_place = {**_of_caller(caller, account), **_of_resource(permission.resource, account)}
+    permission = Permission(permission.action, permission.resource, {**of_place, **permission.context})
+    by_identity = {each["Effect"] for policy in identity for each in statements(policy) if applies(each, permission)}
+    by_resource = [each for each in statements(resource or {}) if applies(each, permission)]
     denies = [each for each in by_resource if each["Effect"] == "Deny" and _names(each, caller, account)]
     if "Deny" in by_identity:
         return Decision(False, "with an explicit deny in an identity-based policy")
@@ -102,7 +108,7 @@ def decide(
     if caller.kind == "owner" or (caller.kind == "role" and "Allow" in by_identity):
         return Decision(True, "")
     kind = "identity" if caller.kind == "role" else "resource"
-    return Decision(False, f"because no {kind}-based policy allows the {ask.action} action")
+    return Decision(False, f"because no {kind}-based policy allows the {permission.action} action")
 
 
 def statements(policy: Policy) -> list[Statement]:
@@ -117,26 +123,28 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def applies(statement: Statement, ask: Ask) -> bool:
+def applies(statement: Statement, permission: Permission) -> bool:
     """Whether action, resource and conditions of a statement match; principals are not part of it."""
-    return _has_action(statement, ask) and _has_resource(statement, ask) and _meets(statement, ask)
+    return _has_action(statement, permission) and _has_resource(statement, permission) and _meets(statement, permission)
 
 
-def _has_action(statement: Statement, ask: Ask) -> bool:
+def _has_action(statement: Statement, permission: Permission) -> bool:
     if "NotAction" in statement:
-        return not any(_like(pattern, ask.action, fold=True) for pattern in listed(statement["NotAction"]))
-    return any(_like(pattern, ask.action, fold=True) for pattern in listed(statement["Action"]))
+        return not any(_like(pattern, permission.action, fold=True) for pattern in listed(statement["NotAction"]))
+    return any(_like(pattern, permission.action, fold=True) for pattern in listed(statement["Action"]))
 
 
-def _has_resource(statement: Statement, ask: Ask) -> bool:
+def _has_resource(statement: Statement, permission: Permission) -> bool:
     if "NotResource" in statement:
-        return not any(_like(each, ask.resource) for each in _filled(statement["NotResource"], ask.context))
-    return any(_like(each, ask.resource) for each in _filled(statement.get("Resource", "*"), ask.context))
+        return not any(
+            _like(each, permission.resource) for each in _filled(statement["NotResource"], permission.context)
+        )
+    return any(_like(each, permission.resource) for each in _filled(statement.get("Resource", "*"), permission.context))
 
 
-def _meets(statement: Statement, ask: Ask) -> bool:
+def _meets(statement: Statement, permission: Permission) -> bool:
     return all(
-        _condition(operator, ask.context.get(key.lower(), ()), list(_filled(wanted, ask.context)))
+        _condition(operator, permission.context.get(key.lower(), ()), list(_filled(wanted, permission.context)))
         for operator, keys in statement.get("Condition", {}).items()
         for key, wanted in keys.items()
     )

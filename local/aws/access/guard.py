@@ -24,8 +24,14 @@ from xml.sax.saxutils import escape
 
 from local.aws.access import key_errors
 from local.aws.access.account import ACCOUNT, Account, parsed
-from local.aws.access.asks import TLS, S3Request, of_deletion, of_request, of_s3
-from local.aws.access.evaluation import Ask, Caller, Decision, decide
+from local.aws.access.evaluation import Caller, Decision, Permission, decide
+from local.aws.access.needed_permissions import (
+    TLS,
+    S3Request,
+    deletion_permissions,
+    request_permissions,
+    s3_permissions,
+)
 from local.aws.replacements import replace
 
 OWNER = Caller("owner")
@@ -115,31 +121,31 @@ class Guard:
         """The secret that belongs to an access key; None for a key that the twin has not given out."""
         return self._owner_secret if key == self._owner_key else self.account.secret_of(key)
 
-    def require(self, caller: Caller, asks: Iterable[Ask], *, is_recorded: bool = True) -> None:
+    def require(self, caller: Caller, permissions: Iterable[Permission], *, is_recorded: bool = True) -> None:
         """Return if a caller has all of some permissions.
 
         Args:
             caller: The caller.
-            asks: The permissions.
+            permissions: The permissions.
             is_recorded: Whether the calls are remembered: not those of a permission that a caller can do without.
 
         Raises:
             AccessDenied: If it lacks one; the message says which, as AWS says it. Also if its access key is unknown.
         """
         if caller.kind == "unknown":
-            for ask in asks:
-                self._record(caller, ask, allowed=False)
+            for permission in permissions:
+                self._record(caller, permission, allowed=False)
             raise AccessDenied("The security token included in the request is invalid.", UNKNOWN_KEY)
-        for ask in asks:
-            if ask.action in USES_OF_KEYS:
-                self._require_usable(ask)
-            decision = self._judge(caller, ask)
+        for permission in permissions:
+            if permission.action in USES_OF_KEYS:
+                self._require_usable(permission)
+            decision = self._judge(caller, permission)
             if caller.kind != "owner" and is_recorded:
-                self._record(caller, ask, allowed=decision.allowed)
+                self._record(caller, permission, allowed=decision.allowed)
             if not decision.allowed:
-                on = "" if ask.resource == "*" else f" on resource: {ask.resource}"
-                said = f"User: {caller.label} is not authorized to perform: {ask.action}{on} {decision.reason}"
-                via = ask.context.get("kms:viaservice", ())
+                on = "" if permission.resource == "*" else f" on resource: {permission.resource}"
+                said = f"User: {caller.label} is not authorized to perform: {permission.action}{on} {decision.reason}"
+                via = permission.context.get("kms:viaservice", ())
                 raise AccessDenied(f"{key_errors.prefix_of(via)}{said}", key_errors.errors_of(via).denied)
 
     def require_trust(self, service: str, role_arn: str, *, tags: Mapping[str, str] | None = None) -> None:
@@ -156,10 +162,10 @@ class Guard:
         context = {f"aws:requesttag/{key}".lower(): (value,) for key, value in (tags or {}).items()}
         trust = self.account.trust_of(role_arn)
         for action in ("sts:AssumeRole", *(("sts:TagSession",) if tags else ())):
-            ask = Ask(action, role_arn, context)
+            permission = Permission(action, role_arn, context)
             decision = decide(
                 Caller("service", service),
-                ask,
+                permission,
                 identity=(),
                 resource=parsed(trust) if trust else None,
                 account=ACCOUNT,
@@ -167,23 +173,32 @@ class Guard:
             if not decision.allowed:
                 raise AccessDenied(f"{service} is not authorized to perform: {action} on resource: {role_arn}")
 
-    def _record(self, caller: Caller, ask: Ask, *, allowed: bool) -> None:
-        call = Call(caller.name, ask.action, ask.resource, tuple(sorted(ask.context.items())), allowed)
+    def _record(self, caller: Caller, permission: Permission, *, allowed: bool) -> None:
+        call = Call(
+            caller.name, permission.action, permission.resource, tuple(sorted(permission.context.items())), allowed
+        )
         with self._lock:
             self._calls[call] += 1
 
-    def _judge(self, caller: Caller, ask: Ask) -> Decision:
+    def _judge(self, caller: Caller, permission: Permission) -> Decision:
         identity = self.account.policies_of(caller.name) if caller.kind == "role" else ()
-        context = tuple(sorted(ask.context.items()))
-        return _judged(caller, ask.action, ask.resource, context, identity, self.account.policy_on(ask.resource))
+        context = tuple(sorted(permission.context.items()))
+        return _judged(
+            caller,
+            permission.action,
+            permission.resource,
+            context,
+            identity,
+            self.account.policy_on(permission.resource),
+        )
 
-    def _require_usable(self, ask: Ask) -> None:
+    def _require_usable(self, permission: Permission) -> None:
         """Refuse a key that does not exist, is disabled or waits for its deletion (KMS API reference, errors)."""
-        state, via = self.account.key_state(ask.resource), ask.context.get("kms:viaservice", ())
+        state, via = self.account.key_state(permission.resource), permission.context.get("kms:viaservice", ())
         if state == "Enabled":
             return
         said = "does not exist" if state is None else f"is {state.lower() if state == 'Disabled' else state}"
-        message = f"{key_errors.prefix_of(via)}Key '{ask.resource}' {said}."
+        message = f"{key_errors.prefix_of(via)}Key '{permission.resource}' {said}."
         raise AccessDenied(message, key_errors.errors_of(via).of_state(state))
 
 
@@ -202,7 +217,7 @@ def _judged(
     """The decision about a permission; kept, because runs need the same few permissions again and again."""
     return decide(
         caller,
-        Ask(action, resource, dict(context)),
+        Permission(action, resource, dict(context)),
         identity=[parsed(text) for text in identity],
         resource=parsed(policy) if policy else None,
         account=ACCOUNT,
@@ -225,7 +240,7 @@ def install(guard: Guard) -> None:
         try:
             if caller == ANONYMOUS:
                 raise AccessDenied("The request has no credentials.")
-            guard.require(caller, _asks(self, guard.account))
+            guard.require(caller, _needed_permissions(self, guard.account))
         except AccessDenied as denied:
             return _refusal(self, denied)
         return answer(self)
@@ -240,11 +255,11 @@ def install(guard: Guard) -> None:
                 raise S3ClientError("AccessDenied", "Access Denied")
             return
         try:
-            guard.require(caller, _asks_of_s3(self, bucket_name, key_name, guard.account))
+            guard.require(caller, _object_permissions(self, bucket_name, key_name, guard.account))
             if self.data["Action"] == "GetObject" and not guard.account.has_object(bucket_name or "", key_name or ""):
                 # S3 reports a missing object only to those who may list the keys (S3 API reference, GetObject,
                 # 'Permissions'). The request has no prefix, so a policy with a condition on it does not allow that.
-                listed = Ask("s3:ListBucket", f"arn:aws:s3:::{bucket_name}", TLS)
+                listed = Permission("s3:ListBucket", f"arn:aws:s3:::{bucket_name}", TLS)
                 guard.require(caller, [listed], is_recorded=False)
         except AccessDenied as denied:
             if denied.code == UNKNOWN_KEY:
@@ -300,14 +315,14 @@ def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], 
     return status, {"status": str(status), "content-type": "text/xml"}, body
 
 
-def _asks(response: Any, account: Account) -> list[Ask]:
+def _needed_permissions(response: Any, account: Account) -> list[Permission]:
     """The permissions of a request that moto has read."""
     found = _CREDENTIAL.search(response.headers.get("Authorization", ""))
     if found is None:
         return []
     service = PREFIXES.get(found["service"], found["service"])
     operation = response._get_action()
-    return of_request(service, str(operation), _parameters(response), account) if operation else []
+    return request_permissions(service, str(operation), _parameters(response), account) if operation else []
 
 
 def _parameters(response: Any) -> Mapping[str, Any]:
@@ -325,7 +340,7 @@ def _parameters(response: Any) -> Mapping[str, Any]:
     return given | path
 
 
-def _asks_of_s3(response: Any, bucket: str | None, key: str | None, account: Account) -> list[Ask]:
+def _object_permissions(response: Any, bucket: str | None, key: str | None, account: Account) -> list[Permission]:
     query = {name: values[0] for name, values in parse_qs(response.parsed_url.query, keep_blank_values=True).items()}
     action = response.data["Action"]
     request = S3Request(
@@ -338,5 +353,7 @@ def _asks_of_s3(response: Any, bucket: str | None, key: str | None, account: Acc
     )
     if action == "DeleteObject" and not key:
         named = ElementTree.fromstring(response.raw_body).iter()  # noqa: S314  (from this machine's own clients)
-        return of_deletion(request.bucket, [each.text or "" for each in named if each.tag.rpartition("}")[2] == "Key"])
-    return of_s3(request, account, object_key=account.key_of_object)
+        return deletion_permissions(
+            request.bucket, [each.text or "" for each in named if each.tag.rpartition("}")[2] == "Key"]
+        )
+    return s3_permissions(request, account, object_key=account.key_of_object)

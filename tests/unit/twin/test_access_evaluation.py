@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from local.aws.access.evaluation import Ask, Caller, PolicyError, decide
+from local.aws.access.evaluation import Caller, Permission, PolicyError, decide
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/function"
 KEY = f"arn:aws:kms:us-west-2:{ACCOUNT}:key/1"
 ROOT = f"arn:aws:iam::{ACCOUNT}:root"
 CALLER = Caller("role", ROLE, "session")
-READ = Ask("s3:GetObject", "arn:aws:s3:::bucket/data/a.tar", {"s3:prefix": ("data/",)})
+READ = Permission("s3:GetObject", "arn:aws:s3:::bucket/data/a.tar", {"s3:prefix": ("data/",)})
 
 
 def policy(**statement: Any) -> dict[str, Any]:
@@ -21,10 +21,13 @@ def policy(**statement: Any) -> dict[str, Any]:
 
 
 def allowed(
-    *identity: dict[str, Any], resource: dict[str, Any] | None = None, ask: Ask = READ, caller: Caller = CALLER
+    *identity: dict[str, Any],
+    resource: dict[str, Any] | None = None,
+    permission: Permission = READ,
+    caller: Caller = CALLER,
 ) -> bool:
-    is_key = ask.action.startswith("kms:")
-    return decide(caller, ask, identity=identity, resource=resource, account=ACCOUNT, is_key=is_key).allowed
+    is_key = permission.action.startswith("kms:")
+    return decide(caller, permission, identity=identity, resource=resource, account=ACCOUNT, is_key=is_key).allowed
 
 
 def test_what_no_policy_allows_is_refused() -> None:
@@ -60,8 +63,8 @@ def test_resources_match_by_patterns_in_their_case(resource: Any, matches: bool)
 def test_not_action_and_not_resource_are_everything_else() -> None:
     statement = {"Effect": "Allow", "NotAction": "iam:*", "NotResource": "arn:aws:s3:::secret/*"}
     assert allowed({"Statement": statement})
-    assert not allowed({"Statement": statement}, ask=Ask("iam:PassRole", "*"))
-    assert not allowed({"Statement": statement}, ask=Ask("s3:GetObject", "arn:aws:s3:::secret/a"))
+    assert not allowed({"Statement": statement}, permission=Permission("iam:PassRole", "*"))
+    assert not allowed({"Statement": statement}, permission=Permission("s3:GetObject", "arn:aws:s3:::secret/a"))
 
 
 def test_an_explicit_deny_wins_over_every_allow() -> None:
@@ -81,20 +84,22 @@ def test_a_service_needs_the_policy_of_the_resource() -> None:
     rule = Caller("service", "events.amazonaws.com")
     source = {"ArnEquals": {"aws:SourceArn": "arn:rule/a"}}
     named = policy(Principal={"Service": "events.amazonaws.com"}, Condition=source)
-    from_rule = Ask(READ.action, READ.resource, {"aws:sourcearn": ("arn:rule/a",)})
-    from_other = Ask(READ.action, READ.resource, {"aws:sourcearn": ("arn:rule/b",)})
-    assert allowed(resource=named, ask=from_rule, caller=rule)
-    assert not allowed(resource=named, ask=from_other, caller=rule)
-    assert not allowed(policy(), ask=from_rule, caller=rule)
+    from_rule = Permission(READ.action, READ.resource, {"aws:sourcearn": ("arn:rule/a",)})
+    from_other = Permission(READ.action, READ.resource, {"aws:sourcearn": ("arn:rule/b",)})
+    assert allowed(resource=named, permission=from_rule, caller=rule)
+    assert not allowed(resource=named, permission=from_other, caller=rule)
+    assert not allowed(policy(), permission=from_rule, caller=rule)
 
 
 def test_a_role_uses_a_key_only_if_the_keys_policy_lets_the_account_decide() -> None:
-    decrypt, mine = Ask("kms:Decrypt", KEY), policy(Action="kms:Decrypt", Resource=KEY)
+    decrypt, mine = Permission("kms:Decrypt", KEY), policy(Action="kms:Decrypt", Resource=KEY)
     account_decides = policy(Action="kms:*", Principal={"AWS": ROOT})
-    assert allowed(mine, resource=account_decides, ask=decrypt)
-    assert not allowed(mine, resource=policy(Action="kms:*", Principal={"AWS": f"{ROLE}-of-others"}), ask=decrypt)
-    assert not allowed(mine, resource=None, ask=decrypt), "a key without a policy can be used by no one"
-    assert not allowed(resource=account_decides, ask=decrypt)
+    assert allowed(mine, resource=account_decides, permission=decrypt)
+    assert not allowed(
+        mine, resource=policy(Action="kms:*", Principal={"AWS": f"{ROLE}-of-others"}), permission=decrypt
+    )
+    assert not allowed(mine, resource=None, permission=decrypt), "a key without a policy can be used by no one"
+    assert not allowed(resource=account_decides, permission=decrypt)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +130,7 @@ def test_a_role_uses_a_key_only_if_the_keys_policy_lets_the_account_decide() -> 
 )
 def test_conditions(condition: dict[str, Any], meets: bool) -> None:
     context = {"s3:prefix": ("data/",), "tls": ("true",), "version": ("1.2",), "keys": ("a1", "b1")}
-    assert allowed(policy(Condition=condition), ask=Ask(READ.action, READ.resource, context)) is meets
+    assert allowed(policy(Condition=condition), permission=Permission(READ.action, READ.resource, context)) is meets
 
 
 @pytest.mark.parametrize(
@@ -137,9 +142,9 @@ def test_conditions(condition: dict[str, Any], meets: bool) -> None:
     ],
 )
 def test_the_account_of_a_resource_is_known(key: str, resource: str, owner: str) -> None:
-    ask = Ask("s3:GetObject", resource)
-    assert allowed(policy(Condition={"StringEquals": {key: owner}}), ask=ask)
-    assert not allowed(policy(Condition={"StringNotEquals": {key: owner}}), ask=ask)
+    permission = Permission("s3:GetObject", resource)
+    assert allowed(policy(Condition={"StringEquals": {key: owner}}), permission=permission)
+    assert not allowed(policy(Condition={"StringNotEquals": {key: owner}}), permission=permission)
 
 
 def test_an_unknown_operator_is_an_error_and_no_guess() -> None:
@@ -149,10 +154,11 @@ def test_an_unknown_operator_is_an_error_and_no_guess() -> None:
 
 def test_policy_variables_are_filled() -> None:
     own = policy(Resource="arn:aws:s3:::bucket/${aws:PrincipalAccount}/*")
-    assert allowed(own, ask=Ask("s3:GetObject", f"arn:aws:s3:::bucket/{ACCOUNT}/a"))
+    assert allowed(own, permission=Permission("s3:GetObject", f"arn:aws:s3:::bucket/{ACCOUNT}/a"))
     assert not allowed(own)
     assert not allowed(
-        policy(Resource="arn:aws:s3:::bucket/${aws:username}"), ask=Ask(READ.action, "arn:aws:s3:::bucket/")
+        policy(Resource="arn:aws:s3:::bucket/${aws:username}"),
+        permission=Permission(READ.action, "arn:aws:s3:::bucket/"),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from local.aws.access.evaluation import Ask
+from local.aws.access.evaluation import Permission
 
 Parameters = Mapping[str, Any]
 
@@ -64,7 +64,9 @@ class S3Request:
     """Headers, with names in lower case."""
 
 
-def of_s3(request: S3Request, resources: Resources, *, object_key: Callable[[str, str], str | None]) -> list[Ask]:
+def s3_permissions(
+    request: S3Request, resources: Resources, *, object_key: Callable[[str, str], str | None]
+) -> list[Permission]:
     """The permissions of a request to S3.
 
     Args:
@@ -78,46 +80,48 @@ def of_s3(request: S3Request, resources: Resources, *, object_key: Callable[[str
         action = "ListBucketVersions" if request.action == "ListBucketVersions" else "ListBucket"
         # A request without a prefix has no such key, so a condition on the prefix refuses it.
         given = {f"s3:{each}": (request.query[each],) for each in ("prefix", "delimiter") if each in request.query}
-        return [Ask(f"s3:{action}", bucket, {**TLS, **given})]
+        return [Permission(f"s3:{action}", bucket, {**TLS, **given})]
     if not name:
         # moto names no action of the subresource 'encryption'.
         reads = "Get" if request.method == "GET" else "Put"
         action = f"{reads}EncryptionConfiguration" if "encryption" in request.query else request.action
-        return [Ask(f"s3:{action}", bucket, TLS)]
+        return [Permission(f"s3:{action}", bucket, TLS)]
     arn = f"{bucket}/{name}"
-    asks = [Ask(f"s3:{request.action}", arn, TLS)]
+    permissions = [Permission(f"s3:{request.action}", arn, TLS)]
     via = {"kms:viaservice": (f"s3.{resources.region}.amazonaws.com",)}
     # A head without the checksum reads nothing that is encrypted (S3 API reference, HeadObject, 'Permissions').
     tells_checksum = request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
     if request.action in ("GetObject", "GetObjectVersion") and (request.method == "GET" or tells_checksum):
-        asks += _with_key(object_key(request.bucket, name), ("kms:Decrypt",), via)
+        permissions += _with_key(object_key(request.bucket, name), ("kms:Decrypt",), via)
     if request.action == "PutObject":
         asked_key = request.headers.get("x-amz-server-side-encryption-aws-kms-key-id")
         key = resources.key_arn(asked_key) if asked_key else resources.key_of(bucket)
         parts = "uploads" in request.query or "uploadId" in request.query
         # Parts are decrypted before they are put together (S3 user guide, 'Multipart upload and permissions').
-        asks += _with_key(key, ("kms:GenerateDataKey", "kms:Decrypt") if parts else ("kms:GenerateDataKey",), via)
+        permissions += _with_key(
+            key, ("kms:GenerateDataKey", "kms:Decrypt") if parts else ("kms:GenerateDataKey",), via
+        )
         if source := request.headers.get("x-amz-copy-source"):
             source = source.lstrip("/").partition("?")[0]
-            asks.append(Ask("s3:GetObject", f"arn:aws:s3:::{source}", TLS))
-            asks += _with_key(object_key(*source.split("/", 1)), ("kms:Decrypt",), via)
-    return asks
+            permissions.append(Permission("s3:GetObject", f"arn:aws:s3:::{source}", TLS))
+            permissions += _with_key(object_key(*source.split("/", 1)), ("kms:Decrypt",), via)
+    return permissions
 
 
 TLS = {"aws:securetransport": ("true",), "s3:tlsversion": ("1.3",)}
 """The twin's plain connections on loopback stand for TLS."""
 
 
-def _with_key(key: str | None, actions: Iterable[str], context: Mapping[str, tuple[str, ...]]) -> list[Ask]:
-    return [Ask(action, key, context) for action in actions] if key else []
+def _with_key(key: str | None, actions: Iterable[str], context: Mapping[str, tuple[str, ...]]) -> list[Permission]:
+    return [Permission(action, key, context) for action in actions] if key else []
 
 
-def of_deletion(bucket: str, keys: Iterable[str]) -> list[Ask]:
+def deletion_permissions(bucket: str, keys: Iterable[str]) -> list[Permission]:
     """The permissions of DeleteObjects: one for each object."""
-    return [Ask("s3:DeleteObject", f"arn:aws:s3:::{bucket}/{key}", TLS) for key in keys]
+    return [Permission("s3:DeleteObject", f"arn:aws:s3:::{bucket}/{key}", TLS) for key in keys]
 
 
-def of_request(service: str, operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def request_permissions(service: str, operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     """The permissions of a request to any service but S3.
 
     Args:
@@ -129,8 +133,11 @@ def of_request(service: str, operation: str, parameters: Parameters, resources: 
     if f"{service}:{operation}" in NEEDS_NOTHING:
         return []
     mapping = SERVICES.get(service)
-    asks = mapping(operation, parameters, resources) if mapping else [Ask(f"{service}:{operation}", "*")]
-    return [Ask(ask.action, ask.resource, {"aws:securetransport": ("true",), **ask.context}) for ask in asks]
+    permissions = mapping(operation, parameters, resources) if mapping else [Permission(f"{service}:{operation}", "*")]
+    return [
+        Permission(permission.action, permission.resource, {"aws:securetransport": ("true",), **permission.context})
+        for permission in permissions
+    ]
 
 
 def _arn(resources: Resources, service: str, name: str) -> str:
@@ -146,42 +153,50 @@ def _via(resources: Resources, service: str) -> dict[str, tuple[str, ...]]:
     return {"kms:viaservice": (f"{service}.{resources.region}.amazonaws.com",)}
 
 
-def _dynamodb(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _dynamodb(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     if operation == "TransactWriteItems":
         parts = [(IN_TRANSACTION[kind], part) for each in parameters["TransactItems"] for kind, part in each.items()]
-        return [ask for name, part in parts for ask in _dynamodb(name, part, resources)]
+        return [permission for name, part in parts for permission in _dynamodb(name, part, resources)]
     if operation == "TransactGetItems":
-        return [ask for each in parameters["TransactItems"] for ask in _dynamodb("GetItem", each["Get"], resources)]
+        return [
+            permission
+            for each in parameters["TransactItems"]
+            for permission in _dynamodb("GetItem", each["Get"], resources)
+        ]
     if "TableName" not in parameters:
-        return [Ask(f"dynamodb:{operation}", "*")]
+        return [Permission(f"dynamodb:{operation}", "*")]
     table = _full(resources, "dynamodb", parameters["TableName"], "table/")
     leading: dict[str, tuple[str, ...]] = {}
     if item := parameters.get("Key") or parameters.get("Item"):
         value = item.get(resources.table_key(table.rsplit("/", 1)[1]), {})
         leading = {"dynamodb:leadingkeys": tuple(map(str, value.values()))}
-    asks = [Ask(f"dynamodb:{operation}", table, leading)]
+    permissions = [Permission(f"dynamodb:{operation}", table, leading)]
     if operation in READS_TABLE | WRITES_TABLE:
         # DynamoDB decrypts the table's key with the caller's permission (DynamoDB developer guide, 'Encryption at rest:
         # How it works').
-        asks += _with_key(resources.key_of(table), ("kms:Decrypt",), _via(resources, "dynamodb"))
-    return asks
+        permissions += _with_key(resources.key_of(table), ("kms:Decrypt",), _via(resources, "dynamodb"))
+    return permissions
 
 
-def _sns(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _sns(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     topic = parameters.get("TopicArn") or "*"
-    asks = [Ask(f"sns:{operation}", topic)]
-    return asks + _with_key(resources.key_of(topic), SEND, _via(resources, "sns")) if operation == "Publish" else asks
+    permissions = [Permission(f"sns:{operation}", topic)]
+    return (
+        permissions + _with_key(resources.key_of(topic), SEND, _via(resources, "sns"))
+        if operation == "Publish"
+        else permissions
+    )
 
 
-def _sqs(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _sqs(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     name = parameters.get("QueueName") or str(parameters.get("QueueUrl", "")).rsplit("/", 1)[-1]
     queue = _arn(resources, "sqs", name) if name else "*"
     action = {"SendMessageBatch": "SendMessage", "DeleteMessageBatch": "DeleteMessage"}.get(operation, operation)
     keys = {"SendMessage": SEND, "ReceiveMessage": ("kms:Decrypt",)}.get(action, ())
-    return [Ask(f"sqs:{action}", queue), *_with_key(resources.key_of(queue), keys, _via(resources, "sqs"))]
+    return [Permission(f"sqs:{action}", queue), *_with_key(resources.key_of(queue), keys, _via(resources, "sqs"))]
 
 
-def _states(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _states(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     if execution := parameters.get("executionArn"):
         machine = execution.replace(":execution:", ":stateMachine:").rsplit(":", 1)[0]
         # The data is left out of metadata (Step Functions API reference, DescribeExecution, `includedData`).
@@ -189,16 +204,16 @@ def _states(operation: str, parameters: Parameters, resources: Resources) -> lis
         with_data = ("DescribeExecution", "GetExecutionHistory", "DescribeStateMachineForExecution")
         reads = operation in with_data and not is_metadata
         keys = _with_key(resources.key_of(machine), ("kms:Decrypt",), _via(resources, "states")) if reads else []
-        return [Ask(f"states:{operation}", execution), *keys]
+        return [Permission(f"states:{operation}", execution), *keys]
     machine = parameters.get("stateMachineArn", "*")
     # A version is started with the permission for its state machine ('Authorization for versions and aliases').
-    return [Ask(f"states:{operation}", ":".join(machine.split(":")[:7]))]
+    return [Permission(f"states:{operation}", ":".join(machine.split(":")[:7]))]
 
 
-def _events(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _events(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     if operation == "PutEvents":
         return [
-            Ask(
+            Permission(
                 "events:PutEvents",
                 _full(resources, "events", each.get("EventBusName") or "default", "event-bus/"),
                 {"events:source": (each.get("Source", ""),), "events:detail-type": (each.get("DetailType", ""),)},
@@ -206,74 +221,74 @@ def _events(operation: str, parameters: Parameters, resources: Resources) -> lis
             for each in parameters["Entries"]
         ]
     rule = parameters.get("Rule") or parameters.get("Name")
-    return [Ask(f"events:{operation}", _arn(resources, "events", f"rule/{rule}") if rule else "*")]
+    return [Permission(f"events:{operation}", _arn(resources, "events", f"rule/{rule}") if rule else "*")]
 
 
-def _lambda(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _lambda(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     name = parameters.get("FunctionName")
     function = _full(resources, "lambda", name, "function:") if name else "*"
     if operation == "Invoke" and parameters.get("Qualifier"):
         function = f"{function}:{parameters['Qualifier']}"
-    return [Ask("lambda:InvokeFunction" if operation == "Invoke" else f"lambda:{operation}", function)]
+    return [Permission("lambda:InvokeFunction" if operation == "Invoke" else f"lambda:{operation}", function)]
 
 
-def _eks(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _eks(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     cluster = parameters.get("clusterName") or parameters.get("name")
     group = parameters.get("nodegroupName")
     if group and operation != "CreateNodegroup":
-        return [Ask(f"eks:{operation}", _arn(resources, "eks", f"nodegroup/{cluster}/{group}/{NODEGROUP_ID}"))]
-    return [Ask(f"eks:{operation}", _arn(resources, "eks", f"cluster/{cluster}") if cluster else "*")]
+        return [Permission(f"eks:{operation}", _arn(resources, "eks", f"nodegroup/{cluster}/{group}/{NODEGROUP_ID}"))]
+    return [Permission(f"eks:{operation}", _arn(resources, "eks", f"cluster/{cluster}") if cluster else "*")]
 
 
 NODEGROUP_ID = "00000000-0000-0000-0000-000000000000"
 """Stands for the id at the end of a node group's ARN, which no policy can know beforehand."""
 
 
-def _cloudwatch(operation: str, parameters: Parameters, _resources: Resources) -> list[Ask]:
+def _cloudwatch(operation: str, parameters: Parameters, _resources: Resources) -> list[Permission]:
     namespace = parameters.get("Namespace")
     puts = operation == "PutMetricData" and namespace
-    return [Ask(f"cloudwatch:{operation}", "*", {"cloudwatch:namespace": (str(namespace),)} if puts else {})]
+    return [Permission(f"cloudwatch:{operation}", "*", {"cloudwatch:namespace": (str(namespace),)} if puts else {})]
 
 
-def _ecr(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _ecr(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     name = parameters.get("repositoryName")
-    return [Ask(f"ecr:{operation}", _arn(resources, "ecr", f"repository/{name}") if name else "*")]
+    return [Permission(f"ecr:{operation}", _arn(resources, "ecr", f"repository/{name}") if name else "*")]
 
 
-def _ssm(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _ssm(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     if operation == "SendCommand":
         document = _full(resources, "ssm", parameters["DocumentName"], "document/")
         if parameters["DocumentName"].startswith("AWS-"):
             document = f"arn:aws:ssm:{resources.region}::document/{parameters['DocumentName']}"
         hosts = [_arn(resources, "ec2", f"instance/{each}") for each in parameters.get("InstanceIds", ())]
-        return [Ask("ssm:SendCommand", each) for each in (document, *hosts)]
+        return [Permission("ssm:SendCommand", each) for each in (document, *hosts)]
     name = parameters.get("Name")
-    return [Ask(f"ssm:{operation}", _arn(resources, "ssm", f"parameter/{name.lstrip('/')}") if name else "*")]
+    return [Permission(f"ssm:{operation}", _arn(resources, "ssm", f"parameter/{name.lstrip('/')}") if name else "*")]
 
 
-def _secretsmanager(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _secretsmanager(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     if not (secret := parameters.get("SecretId")):
-        return [Ask(f"secretsmanager:{operation}", "*")]
+        return [Permission(f"secretsmanager:{operation}", "*")]
     arn = resources.secret_arn(secret)
     keys = _with_key(resources.key_of(arn), ("kms:Decrypt",), _via(resources, "secretsmanager"))
-    return [Ask(f"secretsmanager:{operation}", arn), *keys]
+    return [Permission(f"secretsmanager:{operation}", arn), *keys]
 
 
-def _kms(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _kms(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     key = parameters.get("KeyId")
-    return [Ask(f"kms:{operation}", resources.key_arn(key) if key else "*")]
+    return [Permission(f"kms:{operation}", resources.key_arn(key) if key else "*")]
 
 
-def _fsx(operation: str, parameters: Parameters, resources: Resources) -> list[Ask]:
+def _fsx(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
     """A task is a resource of its own (FSx for Lustre user guide, 'API permissions')."""
-    task = Ask(f"fsx:{operation}", _arn(resources, "fsx", "task/*"))
+    task = Permission(f"fsx:{operation}", _arn(resources, "fsx", "task/*"))
     file_system = parameters.get("FileSystemId")
     if operation != "CreateDataRepositoryTask" or not file_system:
         return [task]
-    return [Ask(f"fsx:{operation}", _arn(resources, "fsx", f"file-system/{file_system}")), task]
+    return [Permission(f"fsx:{operation}", _arn(resources, "fsx", f"file-system/{file_system}")), task]
 
 
-SERVICES: Mapping[str, Callable[[str, Parameters, Resources], list[Ask]]] = {
+SERVICES: Mapping[str, Callable[[str, Parameters, Resources], list[Permission]]] = {
     "cloudwatch": _cloudwatch,
     "dynamodb": _dynamodb,
     "ecr": _ecr,

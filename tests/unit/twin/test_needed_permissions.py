@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from local.aws.access.asks import S3Request, of_deletion, of_request, of_s3
+from local.aws.access.needed_permissions import S3Request, deletion_permissions, request_permissions, s3_permissions
 
 HERE = "us-west-2:123456789012"
 KEY = f"arn:aws:kms:{HERE}:key/1"
@@ -32,7 +32,10 @@ class Encrypted:
 
 
 def needs(service: str, operation: str, **parameters: Any) -> list[tuple[str, str]]:
-    return [(ask.action, ask.resource) for ask in of_request(service, operation, parameters, Encrypted())]
+    return [
+        (permission.action, permission.resource)
+        for permission in request_permissions(service, operation, parameters, Encrypted())
+    ]
 
 
 def needs_of_s3(
@@ -40,7 +43,10 @@ def needs_of_s3(
 ) -> Any:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     request = S3Request(action=action, method=method, bucket="b", key=key, query=query or {}, headers=named)
-    return [(ask.action, ask.resource) for ask in of_s3(request, Encrypted(), object_key=lambda _bucket, _key: KEY)]
+    return [
+        (permission.action, permission.resource)
+        for permission in s3_permissions(request, Encrypted(), object_key=lambda _bucket, _key: KEY)
+    ]
 
 
 TABLE = f"arn:aws:dynamodb:{HERE}:table/runs"
@@ -143,13 +149,15 @@ def test_requests_need(service: str, operation: str, parameters: dict[str, Any],
 
 
 def test_condition_keys_come_from_the_parameters() -> None:
-    (metric,) = of_request("cloudwatch", "PutMetricData", {"Namespace": "Trainflow"}, Encrypted())
+    (metric,) = request_permissions("cloudwatch", "PutMetricData", {"Namespace": "Trainflow"}, Encrypted())
     assert metric.context["cloudwatch:namespace"] == ("Trainflow",)
-    put, decrypt = of_request("dynamodb", "PutItem", {"TableName": "runs", "Item": {"run_id": {"S": "a"}}}, Encrypted())
+    put, decrypt = request_permissions(
+        "dynamodb", "PutItem", {"TableName": "runs", "Item": {"run_id": {"S": "a"}}}, Encrypted()
+    )
     assert put.context["dynamodb:leadingkeys"] == ("a",)
     assert decrypt.context["kms:viaservice"] == ("dynamodb.us-west-2.amazonaws.com",)
     entries = [{"Source": "a", "DetailType": "b"}, {"Source": "c", "DetailType": "d", "EventBusName": "bus"}]
-    first, second = of_request("events", "PutEvents", {"Entries": entries}, Encrypted())
+    first, second = request_permissions("events", "PutEvents", {"Entries": entries}, Encrypted())
     assert (first.resource, first.context["events:source"]) == (f"arn:aws:events:{HERE}:event-bus/default", ("a",))
     assert (second.resource, second.context["events:detail-type"]) == (f"arn:aws:events:{HERE}:event-bus/bus", ("d",))
 
@@ -180,9 +188,12 @@ def test_a_copy_reads_its_source() -> None:
 
 def test_listings_carry_their_prefix_and_deletions_name_each_object() -> None:
     request = S3Request(action="ListBucket", method="GET", bucket="b", query={"prefix": "data/"})
-    (listing,) = of_s3(request, Encrypted(), object_key=lambda _bucket, _key: None)
+    (listing,) = s3_permissions(request, Encrypted(), object_key=lambda _bucket, _key: None)
     assert (listing.action, listing.context["s3:prefix"]) == ("s3:ListBucket", ("data/",))
-    assert [ask.resource for ask in of_deletion("b", ["x", "y"])] == ["arn:aws:s3:::b/x", "arn:aws:s3:::b/y"]
+    assert [permission.resource for permission in deletion_permissions("b", ["x", "y"])] == [
+        "arn:aws:s3:::b/x",
+        "arn:aws:s3:::b/y",
+    ]
 
 
 def test_the_encryption_of_a_bucket_has_actions_of_its_own() -> None:
