@@ -51,7 +51,7 @@ class NodeSettings:
     """The only images that exist beside those of `image_roots`; every image exists if none is given."""
     no_op_seconds: float | None = None
     """Duration of each pod, which runs no program; None for pods that run theirs."""
-    has_walls: bool = False
+    is_isolated: bool = False
     """Whether containers run as their user, with their own root file system and mounts."""
     hidden: Sequence[Path] = ()
     """Folders of this machine that no container behind walls sees."""
@@ -128,7 +128,7 @@ class Nodegroups:
             *(text for name in names for text in ("--name", name)),
             *("--env-file", str(self._variables)),
         ]
-        if settings.has_walls:
+        if settings.is_isolated:
             command += ["--walls", *(text for folder in settings.hidden for text in ("--hide", str(folder)))]
         if settings.network is not None:
             command += ["--network", str(settings.network)]

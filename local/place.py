@@ -305,7 +305,7 @@ class TwinPlace:
         if spec.compute.backend_description.needs_slurm:
             self._options.say(SHARED_NETWORK.format(reason="jobs of Slurm have no network of their own"))
             return
-        self._options.say(NOT_PROVEN_BEHIND_WALLS if twin.has_walls else NOT_PROVEN)
+        self._options.say(NOT_PROVEN_BEHIND_WALLS if twin.is_isolated else NOT_PROVEN)
         if (reason := twin.missing_network) is not None:
             self._options.say(SHARED_NETWORK.format(reason=reason))
 

@@ -22,8 +22,8 @@ from typing import Any, Self
 import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
+from kubetwin.node.isolation import machine_can_isolate, missing_network
 from kubetwin.node.pod_network import PodNetwork
-from kubetwin.node.walls import machine_has_walls, missing_network
 
 from local import runtime_folder
 from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables
@@ -220,11 +220,11 @@ class Twin:
         kept_tables.save(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
 
     @property
-    def has_walls(self) -> bool:
+    def is_isolated(self) -> bool:
         """Whether pods run as their user, with their own root file system and mounts."""
         if self._no_op_seconds is not None:
             return False
-        return machine_has_walls() if self._walls is None else self._walls
+        return machine_can_isolate() if self._walls is None else self._walls
 
     @property
     def missing_network(self) -> str | None:
@@ -232,7 +232,7 @@ class Twin:
         not reach, or if no programs run in them."""
         if self._no_op_seconds is not None:
             return None
-        return missing_network() if self.has_walls else "the pods have no walls"
+        return missing_network() if self.is_isolated else "the pods have no walls"
 
     def _stop_cluster(self) -> None:
         if self._cluster is not None and self._cluster.stdin and self._cluster.stdout:
@@ -242,7 +242,7 @@ class Twin:
             self._cluster = None
 
     def _start(self) -> None:
-        if self._walls and not machine_has_walls():
+        if self._walls and not machine_can_isolate():
             raise TwinError("--walls: this machine gives its users no namespaces; leave the option out.")
         for folder in (self.home / "s3", self._volumes, self.log_dir):
             make_private(folder)
@@ -277,7 +277,7 @@ class Twin:
         endpoint, ca_data = self._await_cluster()
         deployment.set_endpoint(kubernetes_endpoint=endpoint, ca_data=ca_data)
         self._prepare_cluster()
-        if self.has_walls and self.missing_network is None:
+        if self.is_isolated and self.missing_network is None:
             self._network = PodNetwork()
         self._nodegroups = Nodegroups(self._started_sizes, self._node_settings())
         self._nodegroups.start()
@@ -375,7 +375,7 @@ class Twin:
             environment=self._job_environment(),
             known_images=self._known_images,
             no_op_seconds=self._no_op_seconds,
-            has_walls=self.has_walls,
+            is_isolated=self.is_isolated,
             network=self._network.pid if self._network else None,
             hidden=self._hidden,
             heartbeat_seconds=self._node_times.heartbeat_seconds,

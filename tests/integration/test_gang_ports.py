@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from kubetwin.node.walls import machine_has_walls, missing_network
+from kubetwin.node.isolation import machine_can_isolate, missing_network
 from rich.console import Console
 
 from local.twin import Twin
@@ -31,7 +31,7 @@ from trainflow.workflow.run_record import RunRecord
 pytestmark = [
     only_root,
     pytest.mark.skipif(
-        not machine_has_walls() or missing_network() is not None, reason="this machine gives its users no networks"
+        not machine_can_isolate() or missing_network() is not None, reason="this machine gives its users no networks"
     ),
 ]
 

@@ -25,7 +25,7 @@ from trainflow.cli.operate.place import (
     Local,
     Out,
     PlaceName,
-    Walls,
+    WallsOption,
     print_to,
     require_time_scale,
     require_twin,
@@ -90,7 +90,7 @@ def run(
         ),
     ] = None,
     faults: Faults = None,
-    walls: Walls = None,
+    walls: WallsOption = None,
     override: Overrides = None,
     place: PlaceName = None,
     detach: Annotated[

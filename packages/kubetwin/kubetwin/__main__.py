@@ -342,9 +342,9 @@ def _settings(
         if not folder.is_dir():
             raise BadArgument(f"--image {name}={folder}: there is no such folder")
     if walls:
-        from kubetwin.node.walls import machine_has_walls
+        from kubetwin.node.isolation import machine_can_isolate
 
-        if not machine_has_walls():
+        if not machine_can_isolate():
             raise BadArgument("--walls: this machine gives its users no namespaces; leave the option out")
     elif hide:
         raise BadArgument("--hide needs --walls: otherwise containers see what their user sees")
@@ -357,7 +357,7 @@ def _settings(
         known_images=frozenset(known_images) or None,
         environment=variables,
         allocatable=shape.allocatable,
-        has_walls=walls,
+        is_isolated=walls,
         hidden=tuple(folder.resolve() for folder in hide),
         network=network,
     )
@@ -366,8 +366,8 @@ def _settings(
 @contextlib.contextmanager
 def _pod_network() -> Iterator[int | None]:
     """The process that keeps a network for containers; None, with a warning, if the machine does not give one."""
+    from kubetwin.node.isolation import missing_network
     from kubetwin.node.pod_network import PodNetwork
-    from kubetwin.node.walls import missing_network
 
     if (reason := missing_network()) is not None:
         logging.getLogger("kubetwin").warning("containers have this machine's network: %s", reason)

@@ -18,7 +18,7 @@ from trainflow.cli.operate.place import (
     Out,
     PlaceChoice,
     PlaceName,
-    Walls,
+    WallsOption,
     require_time_scale,
     require_twin,
 )
@@ -54,7 +54,7 @@ def grid(
     time_scale: Annotated[
         float, typer.Option(min=1, help="With --local: waits take 1/X of their time.", metavar="X")
     ] = 30.0,
-    walls: Walls = None,
+    walls: WallsOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and list the runs, and start none.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -46,7 +46,7 @@ Faults = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="With --local: a file of faults that the twin injects.", show_default=False),
 ]
-Walls = Annotated[
+WallsOption = Annotated[
     bool | None,
     typer.Option(
         "--walls/--no-walls",

@@ -19,7 +19,7 @@ from trainflow.cli.operate.place import (
     PlaceChoice,
     PlaceName,
     RunId,
-    Walls,
+    WallsOption,
     print_to,
     require_time_scale,
     require_twin,
@@ -54,7 +54,7 @@ def resume(
         typer.Option(help="With --local: folder that stands for the image. Default: that of RUN.", show_default=False),
     ] = None,
     faults: Faults = None,
-    walls: Walls = None,
+    walls: WallsOption = None,
     announce_to: Annotated[int | None, typer.Option(hidden=True)] = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Show the run on a page of this machine, too.")] = True,
 ) -> None:

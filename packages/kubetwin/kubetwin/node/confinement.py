@@ -50,7 +50,7 @@ def enter(words: Sequence[str], ask_before_connecting: Callable[[], None]) -> No
     """Put this process behind the walls that the words describe; its working directory is the container's then.
 
     Args:
-        words: As `Walls.words` and `Walls.joined` of `kubetwin.node.walls` give them.
+        words: As `Isolation.words` and `Isolation.joined` of `kubetwin.node.isolation` give them.
         ask_before_connecting: Called in a network of the containers' own; the supervisor lets its connections out.
 
     Raises:

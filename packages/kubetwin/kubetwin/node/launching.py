@@ -16,9 +16,9 @@ from kubetwin.node.environment import ContainerConfigError, container_environmen
 from kubetwin.node.expansion import expand
 from kubetwin.node.image_view import program_paths
 from kubetwin.node.images import ImageFault, image_fault
+from kubetwin.node.isolation import Isolation, isolate, security_context
 from kubetwin.node.rewriting import NameRewriter, PathRewriter
 from kubetwin.node.volumes import mount_paths
-from kubetwin.node.walls import Walls, raise_walls, security_context
 
 _HOSTNAME_LENGTH = 63
 
@@ -42,7 +42,7 @@ class RuntimeSettings:
     """Variables for every container, as an admission webhook would add them; a pod's own win."""
     allocatable: Mapping[str, str] = field(default_factory=dict)
     """The node's resources."""
-    has_walls: bool = False
+    is_isolated: bool = False
     """Whether containers run behind walls: with their user, their root file system and their mounts."""
     hidden: tuple[Path, ...] = ()
     """Folders that no container behind walls sees, beside those of other pods."""
@@ -72,7 +72,7 @@ class Launch:
     memory_limit_bytes: int | None
     rewrite: Callable[[str], str]
     """The container's paths and names in a word of a command, as its process reads them."""
-    walls: Walls | None = None
+    walls: Isolation | None = None
     """The walls around the process; None where it lives in the machine's own file system."""
     joined: int | None = None
     """The process whose walls are entered, where they stand already."""
@@ -128,7 +128,7 @@ def prepare_launch(
         {**mounts, container.get("terminationMessagePath") or "/dev/termination-log": str(message_file)}
     )
     # Behind walls, the container's paths are those that its process sees.
-    paths = PathRewriter({}) if settings.has_walls else on_host
+    paths = PathRewriter({}) if settings.is_isolated else on_host
     asker = {"asker": pod["metadata"]["uid"]}
     names = NameRewriter(
         pod["metadata"]["namespace"], partial(reader.names_a_pod, **asker), partial(reader.names_one_pod, **asker)
@@ -146,9 +146,9 @@ def prepare_launch(
     home = folder / "home"
     home.mkdir(parents=True, exist_ok=True)
     walls = None
-    if settings.has_walls:
+    if settings.is_isolated:
         is_mounted = workdir != folder / "work" / container["name"]
-        walls = raise_walls(
+        walls = isolate(
             pod,
             container,
             volumes=mounts,

@@ -46,7 +46,7 @@ class Supervised:
         environment: Its whole environment.
         folder: Its working directory.
         streams: Its standard streams.
-        walls: Description of the walls around it, from `kubetwin.node.walls`; none if not given.
+        walls: Description of the walls around it, from `kubetwin.node.isolation`; none if not given.
 
     Raises:
         CannotStart: If the command does not exist, or cannot be executed.

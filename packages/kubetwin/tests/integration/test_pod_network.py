@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from kubetwin.node import pod_network
-from kubetwin.node.walls import machine_has_walls, missing_network
+from kubetwin.node.isolation import machine_can_isolate, missing_network
 from kubetwin_testing.cluster import Cluster, command, eventually
 
 pytestmark = pytest.mark.skipif(
-    not machine_has_walls() or missing_network() is not None, reason="this machine gives its users no networks"
+    not machine_can_isolate() or missing_network() is not None, reason="this machine gives its users no networks"
 )
 
 AS_NOBODY = "import os, socket; os.setgroups([]); os.setgid(65534); os.setuid(65534)"

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from kubetwin.node.walls import machine_has_walls
+from kubetwin.node.isolation import machine_can_isolate
 
 from tests.integration import intruder
 from trainflow.workflow.run_record import RunRecord
 
-pytestmark = pytest.mark.skipif(not machine_has_walls(), reason="this machine gives its users no namespaces")
+pytestmark = pytest.mark.skipif(not machine_can_isolate(), reason="this machine gives its users no namespaces")
 
 PROGRAM = """
 import os

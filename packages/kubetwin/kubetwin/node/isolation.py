@@ -61,7 +61,7 @@ class Mount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Walls:
+class Isolation:
     """The walls of one run of a container."""
 
     user: int
@@ -90,7 +90,7 @@ class Walls:
         return str(self.user), str(self.group), str(self.capabilities), self.flags, self.workdir, network
 
 
-def raise_walls(
+def isolate(
     pod: Mapping[str, Any],
     container: Mapping[str, Any],
     *,
@@ -102,7 +102,7 @@ def raise_walls(
     hidden: Iterable[Path],
     image: Iterable[Path],
     network: int | None = None,
-) -> Walls:
+) -> Isolation:
     """Work out a container's walls, and make the folders that belong to them.
 
     Args:
@@ -144,7 +144,7 @@ def raise_walls(
     mounts[message_path] = Mount(str(message_file), message_path)
     own_image = [part for path in image for part in image_view.way(path)]
     seen = _seen([*own_image, *_links_to_mounts(container)], hidden, mounts)
-    return Walls(
+    return Isolation(
         user=user,
         group=int(context.get("runAsGroup") or 0),
         capabilities=_capabilities(context),
@@ -157,7 +157,7 @@ def raise_walls(
 
 
 @functools.cache
-def machine_has_walls() -> bool:
+def machine_can_isolate() -> bool:
     """Whether this machine lets its users have namespaces, so that containers can have walls."""
     return sys.platform == "linux" and _succeeds("import os; os.getuid() == 1000 or exit(1)", network=None)
 
@@ -181,7 +181,7 @@ def _succeeds(program: str, *, network: int | None) -> bool:
     with tempfile.TemporaryDirectory(prefix="kubetwin-walls-") as folder:
         message_file = Path(folder, "message")
         message_file.touch()
-        walls = raise_walls(
+        walls = isolate(
             {"spec": {"securityContext": {"runAsUser": 1000, "runAsGroup": 1000}}},
             {"name": "probe", "securityContext": {"readOnlyRootFilesystem": True}},
             volumes={"/kubetwin-probe": folder},

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from kubetwin.node.confinement import restricts_signals
 from kubetwin.node.image_view import program_paths
-from kubetwin.node.walls import machine_has_walls
+from kubetwin.node.isolation import machine_can_isolate
 from kubetwin_testing.cluster import Cluster, command, eventually
 
-pytestmark = pytest.mark.skipif(not machine_has_walls(), reason="this machine gives its users no namespaces")
+pytestmark = pytest.mark.skipif(not machine_can_isolate(), reason="this machine gives its users no namespaces")
 
 USER: dict[str, Any] = {"runAsUser": 1234, "runAsGroup": 1234, "runAsNonRoot": True}
 STRICT: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
