@@ -15,7 +15,7 @@ from pathlib import Path
 
 from trainer.helpers import start
 
-SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install")
+SMALL_JOBS = ("trainer.stage", "trainer.publish", "trainer.helpers.install", "trainer.helpers.share_packages")
 """The small jobs of the workflow, and what prepares a training's container; they need no package of the training."""
 
 HELPERS = tuple(f"trainer.{name}" for name in start.PROGRAMS)
