@@ -52,6 +52,11 @@ def main(argv: Sequence[str], environment: Environment) -> None:
     plan = read_plan(config, words)
     node = Node(plan=plan, environment=environment, rank=config.node_rank, master_addr=config.master_addr)
     added = prepare(node)
+    if plan.fetch is not None:
+        from trainer.steps import workspace
+
+        workspace.fetch(plan.fetch.code)
+        return
     if plan.probe is not None:
         processes.replace_supervisor(Process(words=(sys.executable, *helper("probe"), *plan.probe.words)))
     sys.exit(run(node, added))

@@ -28,6 +28,11 @@ def own_cache(run_id: str) -> str:
     return f"{CACHE_MOUNT}/{own_files(run_id)}"
 
 
+def own_packages(run_id: str) -> str:
+    """Folder inside a run's pods for its own packages, and for its note of the shared ones."""
+    return f"{own_cache(run_id)}/packages"
+
+
 def cache_folder(run_id: str, cache: CacheUse | None) -> str:
     """Folder of a run's compiled graphs inside its pods."""
     return f"{CACHE_MOUNT}/{cache.folder if cache else own_folder(run_id)}"

@@ -20,7 +20,7 @@ from trainflow.deployment.backends import DESCRIPTIONS, BackendName
 from trainflow.nodes.instances import InstanceType
 from trainflow.protocol import announcement, compile_cache, variables
 from trainflow.protocol.plan import Plan
-from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, RUNS_MOUNT, SCRATCH_MOUNT
+from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, PACKAGES_FOLDER, RUNS_MOUNT, SCRATCH_MOUNT
 from trainflow.protocol.result import RESULT_FILE
 from trainflow.spec.run_spec import Dataset, Elastic, RunSpec
 from trainflow.spec.workload import SHARED_MEMORY_GIB, Secret, Volume
@@ -197,6 +197,7 @@ def _folders(run: Run, stage: Stage, cache: CacheUse | None) -> tuple[SharedFold
         SharedFolder(path=own),
         *(SharedFolder(path=path, read_only=True) for path in others),
         SharedFolder(path=own_cache(run.run_id)),
+        *((SharedFolder(path=PACKAGES_FOLDER, read_only=True),) if run.spec.workload.requirements else ()),
         *_shared_caches(stage, cache),
     )
 

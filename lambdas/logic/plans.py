@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from lambdas.logic.folders import cache_folder, filled, own_cache
+from lambdas.logic.folders import cache_folder, filled, own_packages
 from trainflow.deployment.backends import DESCRIPTIONS
 from trainflow.nodes.instances import HUGE_PAGES_OF_EFA_POD_MIB
 from trainflow.protocol.plan import (
     Code,
     CompileCache,
     Elastic,
+    Fetch,
     Launch,
     LockedMemory,
     NodeTest,
@@ -24,7 +25,7 @@ from trainflow.protocol.plan import (
     Secrets,
     SecretSource,
 )
-from trainflow.protocol.pods import WORKSPACE
+from trainflow.protocol.pods import PACKAGES_FOLDER, WORKSPACE
 from trainflow.spec.progress import Format, read_from_files
 from trainflow.spec.workload import Workload, option_words
 from trainflow.workflow.compile_cache import CacheUse
@@ -64,6 +65,17 @@ def plan_of(run: Run, ref: JobRef, *, cache: CacheUse | None) -> Plan:
                 launch=_launch(run, ref, words=run.spec.workload.words),
             )
     raise ValueError(f"the stage {ref.stage} is a small program, which needs no plan")
+
+
+def fetch_plan(plan: Plan | None) -> Plan | None:
+    """The plan of an init container that fetches required packages before the preflight's probe; None for other jobs.
+
+    Args:
+        plan: The plan of the job's program.
+    """
+    if plan is None or plan.probe is None or plan.code is None or plan.code.requirements is None:
+        return None
+    return Plan(secrets=plan.secrets, fetch=Fetch(code=plan.code))
 
 
 def _secrets(run: Run) -> Secrets | None:
@@ -113,7 +125,10 @@ def _code(run: Run) -> Code | None:
         folder=WORKSPACE if has_init_container else WORKSPACE.lstrip("/"),
         url=None if has_init_container else workload.code,
         requirements=workload.requirements,
-        packages=f"{own_cache(run.run_id)}/packages" if workload.requirements else None,
+        packages=own_packages(run.run_id) if workload.requirements else None,
+        shared_packages=PACKAGES_FOLDER if workload.requirements else None,
+        writes_shared=bool(workload.requirements) and not has_init_container,
+        replace_packages=tuple(workload.replace_packages),
     )
 
 

@@ -135,7 +135,7 @@ def _lines(answers: Answers, program: Program, *, script: str) -> list[str]:
         f"  script: {_scalar(script)}",
         "  code: .  # this folder is packed, without what .gitignore names, and unpacked in front of the program",
         f"  image: {IMAGE}  # any image with Python and the program's packages",
-        *(["  # requirements: requirements.txt  # installed once for all runs with the same file"]),
+        *(["  # requirements: requirements.txt  # the packages that the image lacks"]),
         f"  launcher: {launcher}  # torchrun, mpi, or none: started once on every node",
         *_arguments(program),
         "  # env: {NAME: value}",

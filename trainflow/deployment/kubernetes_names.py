@@ -51,6 +51,15 @@ it counts only for pods without a stage."""
 HELPERS_CONTAINER = "helpers"
 """Name of the init container that installs our helpers for the program."""
 
+FETCH_CONTAINER = "packages"
+"""Name of the init container that resolves and fetches required packages in the program's image."""
+
+SHARE_CONTAINER = "shared-packages"
+"""Name of the init container that installs fetched packages for all runs."""
+
+INIT_CONTAINERS = (HELPERS_CONTAINER, FETCH_CONTAINER, SHARE_CONTAINER)
+"""Names of our init containers."""
+
 NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 """The kubelet's reasons of a container whose image it cannot pull."""
 

@@ -15,7 +15,7 @@ from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
 from trainflow.deployment.kubernetes_names import (
     BACKEND_LABEL,
     DEFAULT_CONTAINER_ANNOTATION,
-    HELPERS_CONTAINER,
+    INIT_CONTAINERS,
     STAGE_LABEL,
 )
 
@@ -96,8 +96,8 @@ def waiting_container(pod: Manifest) -> tuple[str | None, Manifest]:
 
 
 def is_injected(pod: Manifest, container: str | None) -> bool:
-    """Whether the cluster added a container of this name: it is neither the program's nor our init container."""
-    return container not in (None, HELPERS_CONTAINER, program_container(pod).get("name"))
+    """Whether the cluster added a container of this name: neither the program's nor our init container."""
+    return container not in (None, *INIT_CONTAINERS, program_container(pod).get("name"))
 
 
 def injected_failure(pod: Manifest) -> str | None:

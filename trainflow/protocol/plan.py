@@ -100,11 +100,24 @@ class Code:
     requirements: str | None = None
     """Requirements file inside the folder."""
     packages: str | None = None
-    """Folder with a folder for each set of required packages."""
+    """Folder of the run's own, with a folder for each set of required packages."""
+    shared_packages: str | None = None
+    """Folder with the sets of packages that all runs share; None where there is none."""
+    writes_shared: bool = False
+    """Whether this node installs packages there. In pods, a program of Trainflow's image does (decision 92)."""
+    replace_packages: tuple[str, ...] = ()
+    """Packages of the image that requirements may replace although its stack depends on them."""
 
     def __post_init__(self) -> None:
         if (self.requirements is None) != (self.packages is None):
             raise PlanInvalid("code: needs requirements and packages together, or neither.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetch:
+    """Fetch what the code requires, for a program of Trainflow's image that installs it for all runs."""
+
+    code: Code
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +218,12 @@ class Plan:
     signals every process of a job itself, so a parent would pass on each signal once more."""
     launch: Launch | None = None
     probe: Probe | None = None
+    fetch: Fetch | None = None
+    """In place of a program, in an init container of the preflight's pod."""
 
     def __post_init__(self) -> None:
-        if (self.launch is None) == (self.probe is None):
-            raise PlanInvalid("launch: a plan needs either this or 'probe'.")
+        if sum(end is not None for end in (self.launch, self.probe, self.fetch)) != 1:
+            raise PlanInvalid("launch: a plan needs either this or 'probe' or 'fetch'.")
         if self.node_test is not None and (self.launch is None or self.launch.elastic is not None):
             raise PlanInvalid("node_test: needs 'launch' without 'elastic', whose nodes come and go.")
 

@@ -25,6 +25,9 @@ CACHE_MOUNT = f"/{CACHE}"
 MOUNTS = tuple(f"/{folder}" for folder in FOLDERS)
 """Mount points of the folders in pods, in the folders' order."""
 
+PACKAGES_FOLDER = f"{CACHE_MOUNT}/packages"
+"""Packages of requirements that runs share: programs of Trainflow's image write them, all others read."""
+
 HELPERS_MOUNT = "/trainflow"
 """Mount point, in the workload's container, of the files that an init container copies for it."""
 

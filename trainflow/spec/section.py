@@ -17,6 +17,7 @@ FOLDER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 OBJECT = r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 FLAG = r"^[A-Za-z][\w.-]*$"
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
+PACKAGE = r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$"
 KEY_NAME = r"^[-._a-zA-Z0-9]{1,253}$"
 SECRET = r"^(arn:aws[-a-z]*:secretsmanager:[-a-z0-9]+:\d{12}:secret:)?[-/_+=.@A-Za-z0-9]{1,512}$"  # noqa: S105  (a pattern)
 ABSOLUTE_FOLDER = r"^/[^\x00-\x1f:]*$"
@@ -38,6 +39,7 @@ IN_WORDS = {
     OBJECT: "must be the name of an object in the cluster: lower-case letters, digits, dashes and dots",
     FLAG: "must be a flag's name without its dashes",
     VARIABLE: "must be the name of an environment variable: letters, digits and underscores",
+    PACKAGE: "must be the name of a Python package, without a version",
     KEY_NAME: "must be a key of a secret: letters, digits, dots, dashes and underscores",
     SECRET: "must be the name or the ARN of a secret in AWS Secrets Manager",
     ABSOLUTE_FOLDER: "must be the full path of a folder on the nodes, without a colon",

@@ -20,6 +20,7 @@ from trainflow.spec.section import (
     KEY_NAME,
     MODULE,
     OBJECT,
+    PACKAGE,
     SECRET,
     VARIABLE,
     Section,
@@ -160,8 +161,14 @@ class Workload(Section):
     """Git commit of `code`, with `-dirty` if files differ from it. `trainflow run` writes it, and the record and the
     report show it; it changes nothing else."""
     requirements: str | None = None
-    """Path of a pip requirements file inside `code`: installed by the image's own pip into a folder of the shared file
-    system, which runs with the same file, Python and platform share, and which comes before the image's packages."""
+    """Path of a pip requirements file inside `code`. The image's own pip resolves it before nodes are requested.
+    Packages that the image lacks are installed once on the shared file system, for all runs that resolve to the same
+    files, and come before the image's."""
+    replace_packages: Annotated[list[Annotated[str, Field(pattern=PACKAGE)]], Field(max_length=100)] = Field(
+        default_factory=empty_list
+    )
+    """Packages of the image, such as `[torch]`, that `requirements` may replace although the accelerator's stack
+    depends on them. Otherwise a requirement that contradicts one of these is refused."""
     image: Annotated[str, Field(pattern=IMAGE)] | None = None
     """Container image. Production runs name it by digest, so that a run can be repeated. Every backend needs one,
     except `slurm`."""
@@ -183,6 +190,8 @@ class Workload(Section):
     def _requirements_are_of_the_code(self) -> Self:
         if self.requirements is not None and self.code is None:
             raise ValueError("requirements is a file inside code, but code is missing; add it, or remove requirements")
+        if self.replace_packages and self.requirements is None:
+            raise ValueError("replace_packages names packages that requirements installs, but requirements is missing")
         return self
 
     @model_validator(mode="after")

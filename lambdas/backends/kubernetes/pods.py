@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lambdas.logic.jobs import Job, SharedFolder
+from lambdas.logic.plans import fetch_plan
 from trainflow.deployment.backends import DESCRIPTIONS, KUBERNETES_KINDS
 from trainflow.deployment.kubernetes_names import (
     ATTEMPT_LABEL,
     BACKEND_LABEL,
     CONTROLLER_NODES,
     ELASTIC_LABEL,
+    FETCH_CONTAINER,
     HELPERS_CONTAINER,
     JOB_LABEL,
     MANAGED_BY,
     NETWORK_LABEL,
     NODES_LABEL,
     RUN_LABEL,
+    SHARE_CONTAINER,
     SMALL_JOB_NODES,
     SPEC_HASH_ANNOTATION,
     STAGE_LABEL,
@@ -35,6 +38,7 @@ from trainflow.nodes.node_room import training_pod
 from trainflow.protocol import variables
 from trainflow.protocol.plan import to_words
 from trainflow.protocol.pods import (
+    CACHE_MOUNT,
     CLAIM,
     HELPERS,
     HELPERS_MOUNT,
@@ -129,7 +133,7 @@ def pod_spec(job: Job, *, deadline: bool = True) -> dict[str, Any]:
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         # Decision 37: an init container brings helpers and code, so that the user's image needs nothing of ours.
-        **({"initContainers": [_helpers(job)]} if job.helpers_image else {}),
+        **({"initContainers": [_helpers(job), *_packages(job)]} if job.helpers_image else {}),
         "containers": [_container(job)],
         "volumes": _volumes(job),
         **(_placement(job, job.instance) if job.instance else _small_job_placement()),
@@ -266,11 +270,46 @@ def _helpers(job: Job) -> dict[str, Any]:
     ]
     if job.code:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
+    command = ("-m", "trainer.helpers.install", "--into", HELPERS, *folders, *clients, *code)
+    return _of_tools(job, HELPERS_CONTAINER, command, mounts)
+
+
+def _packages(job: Job) -> list[dict[str, Any]]:
+    """Init containers that fetch required packages in the program's image, and install them for all runs.
+
+    Packages may run code while they are resolved and built, so the first one writes into its run's folder only. The
+    second one runs no code of a package, and is the only one that writes to the shared packages (decision 92).
+    """
+    plan = fetch_plan(job.plan)
+    if plan is None or plan.fetch is None:
+        return []
+    code = plan.fetch.code
+    fetching = {
+        **_container(job),
+        "name": FETCH_CONTAINER,
+        "command": ["python", HELPERS, "supervisor", "--", *map(_literal, to_words(plan))],
+    }
+    sharing = (
+        "-m",
+        "trainer.helpers.share_packages",
+        "--own",
+        str(code.packages),
+        "--store",
+        str(code.shared_packages),
+    )
+    return [
+        fetching,
+        _of_tools(job, SHARE_CONTAINER, sharing, [_shared(SharedFolder(path=CACHE_MOUNT))]),
+    ]
+
+
+def _of_tools(job: Job, name: str, words: Sequence[str], mounts: list[dict[str, Any]]) -> dict[str, Any]:
+    """An init container of Trainflow's own image."""
     environment = {"PYTHONUNBUFFERED": "1", variables.RESULT_FILE: RESULT_FILE}
     return {
-        "name": HELPERS_CONTAINER,
+        "name": name,
         "image": job.helpers_image,
-        "command": ["python", "-m", "trainer.helpers.install", "--into", HELPERS, *folders, *clients, *code],
+        "command": ["python", *words],
         "env": [{"name": name, "value": value} for name, value in sorted(environment.items())],
         "resources": {"requests": dict(SMALL_REQUESTS), "limits": dict(SMALL_LIMITS)},
         "securityContext": _confined(writable_root=False),

@@ -434,3 +434,28 @@ def test_no_manifest_holds_a_secret(backend: BackendName, monkeypatch: pytest.Mo
                 for variable in container["env"]:
                     assert not any(word in variable["name"] for word in ("KEY", "TOKEN", "SECRET", "PASSWORD"))
                     assert "secretKeyRef" not in str(variable)
+
+
+@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "pod"])
+def test_shared_packages_are_written_by_an_init_container_of_trainflows_image_only(backend: BackendName) -> None:
+    url = f"s3://artifacts/code/{'0' * 64}.tar.gz"
+    for stage in (Stage.PREFLIGHT, Stage.PRECOMPILE, Stage.TRAINING):
+        made = job(backend, stage, workload__code=url, workload__requirements="r.txt")
+        for template in (template for each in rendered(made) for template in pod_templates(each)):
+            pod = template["spec"]
+            writers = [
+                (container["name"], container["image"])
+                for container in (*pod["initContainers"], *pod["containers"])
+                if container["image"] != TOOLS_IMAGE
+                for mount in container["volumeMounts"]
+                if "/cache/packages".startswith(mount["mountPath"]) and not mount.get("readOnly")
+            ]
+            assert writers == []
+            names = [container["name"] for container in pod["initContainers"]]
+            probed = stage is Stage.PREFLIGHT
+            assert names == ["helpers", *(("packages", "shared-packages") if probed else ())]
+
+
+def test_without_requirements_no_container_installs_packages() -> None:
+    for template in (template for each in rendered(job("job", Stage.PREFLIGHT)) for template in pod_templates(each)):
+        assert [container["name"] for container in template["spec"]["initContainers"]] == ["helpers"]

@@ -17,9 +17,12 @@ from tests.fakes.plans import supervised
 from tests.unit.trainer.conftest import BUCKET
 from tests.wheels import wheel
 from trainer.helpers import install
+from trainer.packages import installation, sets
+from trainer.packages.installation import Requirements
+from trainer.packages.sets import digest_of, key_of
 from trainer.runtime import environment
 from trainer.runtime.errors import CodeInvalid, ConfigInvalid, StorageFailed
-from trainer.steps import code, workspace
+from trainer.steps import code
 from trainflow.protocol.plan import Code
 
 
@@ -111,6 +114,10 @@ def required(tmp_path: Path) -> Path:
     return file
 
 
+def required_by(file: Path, folder: Path) -> Requirements:
+    return Requirements(file=file, root=file.parent, own=folder / "packages")
+
+
 def test_required_packages_are_installed_once_and_come_before_the_images(required: Path, tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
     (tmp_path / "image/demanded.py").write_text("version = 'of the image'\n")
@@ -130,33 +137,36 @@ def test_required_packages_are_installed_once_and_come_before_the_images(require
     ]
     assert ["Successfully installed demanded-1.0" in output for output in outputs] == [True, False]
     assert outputs[1] == "required\n"
-    assert [path.name for path in (tmp_path / "packages").iterdir()] == [workspace.key_of(required.read_bytes())]
+    (place,) = (path for path in (tmp_path / "packages").iterdir() if path.is_dir() and path.name != "wheels")
+    assert place.name == key_of([digest_of(required.parent / "wheels/demanded-1.0-py3-none-any.whl")])
 
 
 def test_a_package_that_cannot_be_installed_is_told_in_pips_own_words(required: Path, tmp_path: Path) -> None:
     required.write_text(required.read_text() + "absent==2.0\n")
     sentence = r"workload.requirements: requirements.txt cannot be installed: .*No matching distribution.*absent==2.0"
     with pytest.raises(CodeInvalid, match=sentence):
-        workspace.installed(required, tmp_path / "packages")
+        installation.folders(required_by(required, tmp_path))
     assert list((tmp_path / "packages").iterdir()) == []
 
 
 def test_packages_of_another_command_that_was_faster_are_used(
     required: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "packages" / workspace.key_of(required.read_bytes())
+    wheel_of_it = required.parent / "wheels/demanded-1.0-py3-none-any.whl"
+    place = tmp_path / "packages" / key_of([digest_of(wheel_of_it)])
 
-    def overtaken(_requirements: Path, target: Path) -> None:
-        target.mkdir()
+    def overtaken(_copies: object, _made: Path) -> None:
         place.mkdir()
         (place / "first").touch()
+        (place / sets.MARKER).write_text("{}")
 
-    monkeypatch.setattr(workspace, "_install", overtaken)
-    assert workspace.installed(required, tmp_path / "packages") == place
-    assert [path.name for path in (tmp_path / "packages").iterdir()] == [place.name]
+    monkeypatch.setattr(sets, "_unpack", overtaken)
+    assert installation.folders(required_by(required, tmp_path)) == (place,)
+    left = [path for path in (tmp_path / "packages").iterdir() if path.is_dir() and path.name != "wheels"]
+    assert left == [place]
     assert (place / "first").exists()
 
 
 def test_requirements_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(CodeInvalid, match=r"workload.requirements: .*/absent.txt cannot be read"):
-        workspace.installed(tmp_path / "absent.txt", tmp_path / "packages")
+        installation.folders(required_by(tmp_path / "absent.txt", tmp_path))

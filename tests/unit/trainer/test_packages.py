@@ -1,0 +1,474 @@
+"""Requirements never replace what the image's stack depends on, and equal packages are installed once for all runs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.packages_index import index, project
+from tests.wheels import wheel
+from trainer.helpers import share_packages
+from trainer.packages import conflicts, image, installation, notes, pip, sets, store, wheels
+from trainer.packages.image import Package
+from trainer.packages.installation import Requirements
+from trainer.packages.requirement_lines import Line
+from trainer.runtime import environment
+from trainer.runtime.errors import CodeInvalid
+
+TORCH = importlib.metadata.version("torch")
+NUMPY = importlib.metadata.version("numpy")
+
+PACKAGES = [
+    ("torch", "99.0", None),
+    ("numpy", "1.0", None),
+    ("sympy", "0.1", None),
+    ("vision", "1.0", "torch>=99"),
+    ("middle", "1.0", "vision==1.0"),
+    ("deep", "1.0", "middle"),
+    ("old-arrays", "1.0", "numpy<2"),
+    ("fine", "1.0", "torch>=1"),
+    ("fine", "0.9", None),
+    ("plain", "1.0", None),
+]
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    index(folder / "index", *((name.replace("-", "_"), version, requires) for name, version, requires in PACKAGES))
+    return folder
+
+
+def required(code: Path, text: str, *, run: str = "a", replaced: tuple[str, ...] = ()) -> Requirements:
+    file = code / "requirements.txt"
+    file.write_text(f"--no-index\n--find-links index\n{text}\n")
+    cache = code.parent / "cache"
+    return Requirements(
+        file=file,
+        root=code,
+        own=cache / "runs" / run / "packages",
+        shared=cache / "packages",
+        replaced=replaced,
+    )
+
+
+def prepared(asked: Requirements) -> tuple[Path, ...]:
+    """What the containers of a preflight's pod do one after the other."""
+    installation.fetch(asked)
+    share(asked)
+    return installation.folders(asked)
+
+
+def share(asked: Requirements) -> list[str]:
+    arguments = ["--own", str(asked.own), "--store", str(asked.shared)]
+    installed = share_packages.main(arguments, environment.read({}))["installed"]
+    assert isinstance(installed, list)
+    return installed
+
+
+@pytest.mark.parametrize(
+    ("text", "conflicts_named"),
+    [
+        ("torch>=99", [rf"line 3 asks for torch>=99, but the image has torch {re.escape(TORCH)}"]),
+        ("plain\nvision", [rf"line 4: vision 1.0 needs torch>=99, but the image has torch {re.escape(TORCH)}"]),
+        ("deep", [r"line 3: vision 1.0 needs torch>=99, but the image has torch"]),
+        ("sympy<1", [r"line 3 asks for sympy<1, but torch .* of the image needs sympy>=1.13.3 \(the image has sympy"]),
+        ("Old_Arrays", [rf"line 3: old-arrays 1.0 needs numpy<2, but the image has numpy {NUMPY}"]),
+        ("numpy==1.0\nvision", [r"line 3 asks for numpy==1.0", r"line 4: vision 1.0 needs torch>=99"]),
+        ("numpy==1.0\nplain\nvision\nold-arrays", [r"line 3 asks", r"line 5: vision", r"line 6: old-arrays"]),
+        (
+            "torch==99.0\nnumpy==1.0\nvision\nold-arrays\nsympy<1",
+            [r"line 3 asks", r"line 4 asks", r"line 5: vision", r"line 6: old-arrays", r"line 7 asks for sympy<1"],
+        ),
+    ],
+)
+def test_each_conflict_with_the_image_is_named_with_line_and_both_versions(
+    code: Path, text: str, conflicts_named: list[str]
+) -> None:
+    with pytest.raises(CodeInvalid) as refused:
+        prepared(required(code, text))
+    sentence = str(refused.value)
+    assert sentence.startswith("workload.requirements: requirements.txt line ")
+    for each in conflicts_named:
+        assert re.search(each, sentence), sentence
+    assert sentence.count(", but ") == len(conflicts_named)
+    assert "name them in workload.replace_packages: [" in sentence
+
+
+def test_an_older_version_that_fits_the_image_is_chosen(code: Path) -> None:
+    index(code / "index", ("fine", "2.0", "torch>=99"))
+    (place,) = prepared(required(code, "fine"))
+    assert (place / "fine.py").read_text() == "version = '1.0'\n"
+
+
+def test_what_the_image_has_is_not_installed_again(code: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert prepared(required(code, "torch>=2\nnumpy\nPyYAML")) == ()
+    assert "Packages of requirements.txt: the image has all of them." in capfd.readouterr().out
+
+
+def test_a_package_that_the_spec_names_is_replaced(code: Path) -> None:
+    (place,) = prepared(required(code, "vision", replaced=("Torch",)))
+    assert {path.name for path in place.glob("*.py")} == {"torch.py", "vision.py"}
+
+
+def test_a_yanked_or_absent_version_is_told_in_pips_own_words(code: Path) -> None:
+    with pytest.raises(CodeInvalid, match=r"cannot be installed: .*No matching distribution found for plain==7"):
+        prepared(required(code, "plain==7"))
+
+
+def test_requirements_that_exclude_each_other_are_told_with_the_packages(code: Path) -> None:
+    index(code / "index", ("needs_old", "1.0", "fine<1"))
+    with pytest.raises(CodeInvalid, match=r"needs.old 1.0 requires fine<1"):
+        prepared(required(code, "fine==1.0\nneeds_old"))
+
+
+def test_a_second_run_installs_nothing_and_has_the_same_folder(code: Path) -> None:
+    first = required(code, "plain\nfine")
+    installation.fetch(first)
+    assert len(share(first)) == 1
+    places = installation.folders(first)
+    second = required(code, "# another file\nfine\nplain", run="b")
+    installation.fetch(second)
+    assert not (second.own / store.WHEELS).exists()
+    assert share(second) == []
+    assert installation.folders(second) == places
+    assert json.loads((places[0] / sets.MARKER).read_text())["packages"] == ["fine-1.0", "plain-1.0"]
+
+
+def test_a_restart_does_not_resolve_again(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = required(code, "plain")
+    places = prepared(asked)
+    monkeypatch.setattr(pip, "resolve", pytest.fail)
+    assert installation.folders(asked) == places
+
+
+def test_shared_packages_that_were_removed_are_installed_for_the_run(code: Path) -> None:
+    asked = required(code, "plain")
+    (place,) = prepared(asked)
+    sets.remove(place)
+    (own,) = installation.folders(asked)
+    assert own == asked.own / place.name
+    assert (own / "plain.py").is_file()
+
+
+@pytest.mark.parametrize("text", ["-e .", ".", "./", "-e .[train]", "--editable=."])
+def test_a_project_of_the_code_is_importable_and_the_runs_own(code: Path, text: str) -> None:
+    project(code, "mine", requires="Provides-Extra: train\nRequires-Dist: plain; extra == 'train'\n")
+    asked = required(code, f"{text}\n" if "train" in text else f"{text}\nplain")
+    folders = prepared(asked)
+    assert [folder.parent for folder in folders] == [asked.own, asked.shared]
+    path = os.pathsep.join(map(str, folders))
+    done = subprocess.run(
+        [sys.executable, "-c", "import mine, plain; print(mine.built, plain.version)"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=code.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "True 1.0\n", done.stderr
+
+
+def test_a_wheel_of_the_code_is_installed_for_the_run(code: Path) -> None:
+    (code / "wheels").mkdir()
+    wheel(code / "wheels", "local", "3.0", content="there = True\n")
+    asked = required(code, "wheels/local-3.0-py3-none-any.whl")
+    (place,) = prepared(asked)
+    assert place.parent == asked.own
+    assert (place / "local.py").is_file()
+
+
+def test_hashes_are_checked(code: Path) -> None:
+    line = wheel(code / "index", "hashed", "1.0").strip()
+    (place,) = prepared(required(code, line))
+    assert (place / "hashed.py").is_file()
+    with pytest.raises(CodeInvalid, match=r"cannot be installed: .*(THESE PACKAGES DO NOT MATCH THE HASHES|hash)"):
+        prepared(required(code, f"plain==1.0 --hash=sha256:{'0' * 64}", run="b"))
+
+
+def test_markers_and_files_of_files_decide_what_is_installed(code: Path) -> None:
+    (code / "more.txt").write_text("fine\nabsent ; python_version < '3'\n")
+    (code / "limits.txt").write_text("fine<1\n")
+    (place,) = prepared(required(code, "-r more.txt\n-c limits.txt"))
+    assert (place / "fine.py").read_text() == "version = '0.9'\n"
+
+
+def test_a_wheel_of_another_platform_is_no_candidate(code: Path) -> None:
+    there = wheel(code / "index", "native", "1.0")
+    assert there
+    (code / "index/native-1.0-py3-none-any.whl").rename(code / "index/native-1.0-cp27-none-win32.whl")
+    with pytest.raises(CodeInvalid, match="No matching distribution found for native"):
+        prepared(required(code, "native"))
+
+
+# Shared sets.
+
+
+@pytest.fixture
+def fetched(tmp_path: Path) -> Requirements:
+    """Wheels that a run has fetched, in its own folder."""
+    own = tmp_path / "cache/runs/a/packages"
+    files = index(tmp_path / "files", ("one", "1.0", None), ("two", "1.0", None))
+    waiting = own / store.WHEELS / ("0" * 24)
+    waiting.parent.mkdir(parents=True)
+    files.rename(waiting)
+    return Requirements(file=tmp_path / "a", root=tmp_path, own=own, shared=tmp_path / "cache/packages")
+
+
+def shared_of(asked: Requirements) -> Path:
+    assert asked.shared is not None
+    return asked.shared
+
+
+def test_the_name_of_a_set_is_what_its_wheels_are_and_not_what_a_run_claims(fetched: Requirements) -> None:
+    files = sorted((fetched.own / store.WHEELS / ("0" * 24)).iterdir())
+    expected = sets.key_of(map(sets.digest_of, files))
+    assert share(fetched) == [expected]
+    assert not (shared_of(fetched) / ("0" * 24)).exists()
+
+
+def test_a_link_in_place_of_a_wheel_is_not_followed(fetched: Requirements, tmp_path: Path) -> None:
+    waiting = fetched.own / store.WHEELS / ("0" * 24)
+    secret = tmp_path / "secret.whl"
+    wheel(tmp_path, "secret", "1.0")
+    (tmp_path / "secret-1.0-py3-none-any.whl").rename(secret)
+    (waiting / "three-1.0-py3-none-any.whl").symlink_to(secret)
+    (key,) = share(fetched)
+    assert not (shared_of(fetched) / key / "secret.py").exists()
+
+
+@pytest.mark.parametrize("stop_at", [0, 1])
+def test_a_killed_installation_is_never_taken_for_complete(
+    fetched: Requirements, monkeypatch: pytest.MonkeyPatch, stop_at: int
+) -> None:
+    unpack, seen = wheels.unpack, []
+
+    def killed(file: Path, folder: Path) -> None:
+        seen.append(file)
+        if len(seen) > stop_at:
+            os._exit(9)
+        unpack(file, folder)
+
+    monkeypatch.setattr(wheels, "unpack", killed)
+    _in_a_process_that_is_killed(lambda: store.install_fetched(fetched.own, shared_of(fetched)))
+    monkeypatch.setattr(wheels, "unpack", unpack)
+    assert not any(sets.is_complete(place) for place in shared_of(fetched).iterdir())
+    (key,) = store.install_fetched(fetched.own, shared_of(fetched), stale_seconds=0.1)
+    assert {path.name for path in (shared_of(fetched) / key).glob("*.py")} == {"one.py", "two.py"}
+
+
+@pytest.mark.parametrize("phase", ["compile_dir", "_publish"])
+def test_an_installation_that_is_killed_before_its_end_is_made_again(
+    fetched: Requirements, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    owner = sets.compileall if phase == "compile_dir" else sets
+    with monkeypatch.context() as changed:
+        changed.setattr(owner, phase, lambda *_, **__: os._exit(9))
+        _in_a_process_that_is_killed(lambda: store.install_fetched(fetched.own, shared_of(fetched)))
+    (key,) = store.install_fetched(fetched.own, shared_of(fetched), stale_seconds=0.1)
+    assert sets.is_complete(shared_of(fetched) / key)
+
+
+def _in_a_process_that_is_killed(work: Callable[[], object]) -> None:
+    child = os.fork()
+    if child == 0:
+        work()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 9
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_runs_that_start_at_the_same_time_install_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs: int
+) -> None:
+    files = sorted(index(tmp_path / "files", ("one", "1.0", None)).iterdir())
+    unpacked: list[Path] = []
+    unpack = wheels.unpack
+    started = threading.Barrier(runs)
+
+    def counted(file: Path, folder: Path) -> None:
+        unpacked.append(file)
+        unpack(file, folder)
+
+    def install() -> None:
+        started.wait()
+        sets.install(files, tmp_path / "store")
+
+    monkeypatch.setattr(wheels, "unpack", counted)
+    threads = [threading.Thread(target=install) for _ in range(runs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(unpacked) == 1
+    assert [sets.is_complete(place) for place in (tmp_path / "store").iterdir()] == [True]
+
+
+DAYS = 24 * 3600.0
+NOW = 1_800_000_000.0
+
+
+def kept_set(folder: Path, name: str, *, idle_days: float, gib: int = 1) -> str:
+    place = folder / sets.key_of([name])
+    place.mkdir(parents=True)
+    marker = place / sets.MARKER
+    marker.write_text(json.dumps({"bytes": gib * 2**30, "packages": []}))
+    os.utime(marker, (NOW - idle_days * DAYS,) * 2)
+    return place.name
+
+
+def test_sets_that_no_run_uses_are_removed_after_half_a_year(tmp_path: Path) -> None:
+    old, new = kept_set(tmp_path / "s", "a", idle_days=181), kept_set(tmp_path / "s", "b", idle_days=179)
+    assert store.clean(tmp_path / "s", tmp_path / "runs", now=NOW) == [old]
+    assert [path.name for path in (tmp_path / "s").iterdir()] == [new]
+
+
+def test_above_the_limit_the_least_recently_used_sets_go_first_and_those_in_use_stay(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    first, second, _, used = (
+        kept_set(folder, name, idle_days=days, gib=40)
+        for name, days in (("a", 100.0), ("b", 50.0), ("c", 6.0), ("d", 120.0))
+    )
+    own = tmp_path / "runs/long-run/packages"
+    own.mkdir(parents=True)
+    note = own / "0.json"
+    notes.write(note, notes.Note(shared=used))
+    os.utime(note, (NOW - 1 * DAYS,) * 2)
+    assert store.clean(folder, tmp_path / "runs", now=NOW) == [first, second]
+
+
+def test_what_killed_processes_and_ended_runs_have_left_is_removed(tmp_path: Path) -> None:
+    left, busy = tmp_path / "s/.installing-a", tmp_path / "s/.installing-b"
+    own = tmp_path / "runs/old-run/packages"
+    for folder, days in ((left, 2.0), (busy, 0.5), (own, 200.0)):
+        folder.mkdir(parents=True)
+        os.utime(folder, (NOW - days * DAYS,) * 2)
+    assert store.clean(tmp_path / "s", tmp_path / "runs", now=NOW) == [left.name, "old-run/packages"]
+    assert busy.is_dir()
+
+
+@given(st.binary(max_size=100) | st.from_type(object).map(repr).map(str.encode))
+def test_a_damaged_note_of_another_run_is_no_note(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = tmp_path_factory.mktemp("note") / "a.json"
+    file.write_bytes(content)
+    assert notes.read(file) is None
+
+
+@pytest.mark.parametrize("note", ["{}", '{"shared": "../../x", "own": null}', '{"shared": 1, "own": null}', "[]"])
+def test_a_note_names_sets_and_no_other_folders(tmp_path: Path, note: str) -> None:
+    (tmp_path / "a.json").write_text(note)
+    (tmp_path / "pipe.json").symlink_to("/dev/zero")
+    assert notes.read(tmp_path / "a.json") is None
+    assert notes.read(tmp_path / "pipe.json") is None
+
+
+# Wheels.
+
+
+def packed(folder: Path, **members: str) -> Path:
+    file = folder / "a-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(file, "w") as written:
+        for name, text in members.items():
+            written.writestr(name, text)
+    return file
+
+
+def test_scripts_and_data_of_a_wheel_are_where_the_program_finds_them(tmp_path: Path) -> None:
+    members = {
+        "a.py": "def main():\n    print('main')\n",
+        "a-1.0.dist-info/entry_points.txt": "[console_scripts]\na-tool = a:main\n../bad = a:main\n",
+        "a-1.0.data/scripts/tool": "#!python\nprint('tool')\n",
+        "a-1.0.data/purelib/b.py": "",
+        "a-1.0.data/headers/a.h": "",
+    }
+    wheels.unpack(packed(tmp_path, **members), tmp_path / "into")
+    into = tmp_path / "into"
+    assert {path.relative_to(into).as_posix() for path in into.rglob("*") if path.is_file()} == {
+        "a.py", "b.py", "bin/a-tool", "bin/tool", "a-1.0.dist-info/entry_points.txt",
+    }  # fmt: skip
+    path = {"PYTHONPATH": str(into), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for program, printed in (("a-tool", "main\n"), ("tool", "tool\n")):
+        done = subprocess.run([into / "bin" / program], env=path, capture_output=True, text=True, check=True)
+        assert done.stdout == printed
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/a", "a/../../b", "a-1.0.data/scripts/../../../a", "a\\..\\b"])
+def test_a_wheel_writes_nothing_outside_of_its_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CodeInvalid, match="outside of its folder"):
+        wheels.unpack(packed(tmp_path, **{name: ""}), tmp_path / "into")
+
+
+@given(st.binary(max_size=200))
+def test_whatever_is_no_wheel_is_refused_by_name(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    file = tmp_path_factory.mktemp("wheel") / "a.whl"
+    file.write_bytes(content)
+    with pytest.raises(CodeInvalid, match=r"a.whl is no wheel"):
+        wheels.unpack(file, file.parent / "into")
+
+
+# The image's stack.
+
+
+def stack_of(**packages: tuple[str, tuple[str, ...]]) -> dict[str, Package]:
+    named = {name.replace("_", "-"): each for name, each in packages.items()}
+    return {name: Package(name=name, version=version, requires=needs) for name, (version, needs) in named.items()}
+
+
+NEURON = stack_of(
+    torch=("2.9.0", ("sympy>=1.13", "nvidia-cudnn-cu12 ; extra == 'cuda'")),
+    torch_neuronx=("2.9.0.1", ("torch==2.9.*", "torch-xla==2.9.0", "numpy<2 (>=1.22) ; python_version > '3'")),
+    torch_xla=("2.9.0", ()),
+    neuronx_cc=("2.21", ("numpy[x]<=1.26.4,>=1.22.2", "scipy (<=1.12) ; sys_platform == 'linux'")),
+    neuronx_distributed=("0.15", ()),
+    numpy=("1.26.4", ()),
+    scipy=("1.11.2", ()),
+    transformers=("4.57", ("numpy", "torch")),
+)
+
+
+def test_the_accelerators_stack_is_protected_and_other_packages_are_not() -> None:
+    assert set(image.protected(NEURON)) == {
+        "torch", "torch-neuronx", "torch-xla", "neuronx-cc", "neuronx-distributed", "numpy",
+    }  # fmt: skip
+
+
+def test_what_the_stack_requires_is_a_constraint_for_packages_that_may_change() -> None:
+    lines = [each.line for each in image.constraints(image.protected(NEURON))]
+    assert {"torch==2.9.0", "numpy==1.26.4", "scipy<=1.12 ; sys_platform == 'linux'", "sympy>=1.13"} <= set(lines)
+    assert not any("cudnn" in line or "scipy==" in line for line in lines)
+
+
+def test_companions_of_a_replaced_package_go_with_it_and_the_core_stays() -> None:
+    cuda = stack_of(
+        torch=("2.9.0", ("nvidia-nccl-cu12==2.27", "triton==3.5.0")),
+        nvidia_nccl_cu12=("2.27", ()),
+        triton=("3.5.0", ()),
+        numpy=("2.0", ()),
+        jax=("0.7", ("numpy>=2", "jaxlib==0.7")),
+        jaxlib=("0.7", ()),
+    )
+    assert set(image.protected(cuda, replaced=("torch",))) == {"numpy", "jax", "jaxlib"}
+    assert set(image.protected(cuda, replaced=("jax",))) == {"torch", "nvidia-nccl-cu12", "triton", "numpy", "jaxlib"}
+
+
+@given(st.text(max_size=200), st.lists(st.text(max_size=40), max_size=3))
+def test_whatever_pip_prints_a_sentence_is_made_of_it(output: str, texts: list[str]) -> None:
+    lines = [Line(text=text, file="a.txt", number=number) for number, text in enumerate(texts, start=1)]
+    text = f"ERROR: Cannot install -r x/required.txt (line 1)\n\nThe conflict is caused by:\n    {output}\n"
+    limits = image.constraints(image.protected(NEURON))
+    for each in conflicts.with_the_image(text, lines, image=NEURON, limits=limits):
+        assert each.sentence
+    assert conflicts.other(text, lines)
