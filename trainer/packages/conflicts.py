@@ -6,6 +6,7 @@ Resolution"), and the way to each package in "(from A->B->-r FILE (line N))".
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ def with_the_image(
     limited = {each.name: each for each in limits}
     read = [line for line in lines if not line.constrains]
     found = []
-    for by, requirement in _causes(output):
+    for by, requirement in _requirements(output):
         match = _NAME.match(requirement)
         limit = limited.get(canonical(match[0])) if match else None
         if match is None or limit is None:
@@ -81,7 +82,7 @@ def with_the_image(
                 package=limit.name,
                 requirement=requirement,
                 by=by,
-                lines=_lines_to(by, requirement, output, read),
+                lines=(*_lines_to(by, requirement, output, read), *_constraints_on(limit.name, lines)),
                 version=image[limit.name].version if limit.name in image else None,
                 limit=None if own else limit,
             )
@@ -89,15 +90,19 @@ def with_the_image(
     return list(dict.fromkeys(found))
 
 
-def _causes(output: str) -> Iterator[tuple[str | None, str]]:
-    """What pip names as requirements that exclude each other: who requires, and what; constraints are left out."""
+def _causes(output: str) -> Iterator[str]:
+    """Sentences of pip about requirements that exclude each other."""
     _, found, text = output.rpartition(_CAUSES)
-    for line in text.splitlines()[1:] if found else ():
-        if not line.strip():
-            return
-        if match := _BY_USER.fullmatch(line.strip()):
+    lines = (line.strip() for line in (text.splitlines()[1:] if found else ()))
+    return itertools.takewhile(bool, lines)
+
+
+def _requirements(output: str) -> Iterator[tuple[str | None, str]]:
+    """Requirements that exclude each other: who requires, and what; constraints are left out."""
+    for line in _causes(output):
+        if match := _BY_USER.fullmatch(line):
             yield None, match["requirement"]
-        elif match := _BY_PACKAGE.fullmatch(line.strip()):
+        elif match := _BY_PACKAGE.fullmatch(line):
             yield f"{match['package']} {match['version']}", match["requirement"]
 
 
@@ -112,6 +117,10 @@ def _lines_to(by: str | None, requirement: str, output: str, read: Sequence[Line
     numbers = (int(match["line"]) for match in _FROM.finditer(output) if _asked_name(match["asked"]) == package)
     reached = [read[number - 1] for number in numbers if 0 < number <= len(read)]
     return tuple(dict.fromkeys(direct or reached or _blamed(output, read)))
+
+
+def _constraints_on(package: str, lines: Sequence[Line]) -> Iterator[Line]:
+    return (line for line in lines if line.constrains and line.name == package)
 
 
 def _blamed(output: str, read: Sequence[Line]) -> Iterator[Line]:
@@ -146,7 +155,6 @@ def sentence(found: Iterable[Conflict]) -> str:
 
 def other(output: str, lines: Sequence[Line]) -> str:
     """The reason of another failure, in pip's own words, with lines of the user's files."""
-    causes = [f"{by or 'the file'} requires {requirement}" for by, requirement in _causes(output)]
     errors = [line.strip() for line in output.splitlines() if line.startswith("ERROR:")]
     said = errors or [line.strip() for line in output.splitlines() if line.strip()][-1:] or ["pip printed no error"]
     read = [line for line in lines if not line.constrains]
@@ -155,4 +163,4 @@ def other(output: str, lines: Sequence[Line]) -> str:
         number = int(match["line"])
         return read[number - 1].place if 0 < number <= len(read) else match[0]
 
-    return _BY_LINE.sub(place, " ".join([*said, *(["; ".join(causes)] if causes else [])]))
+    return _BY_LINE.sub(place, " ".join([*said, "; ".join(_causes(output))]).strip())
