@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer.packages import image, notes, pip, requirement_lines, sets, store
+from trainer.packages import builds, image, notes, pip, requirement_lines, sets, store
 from trainer.packages.image import Package
 from trainer.packages.notes import Note
 from trainer.packages.pip import Item
@@ -65,14 +65,21 @@ def folders(required: Requirements) -> tuple[Path, ...]:
     try:
         note = notes.read(file)
         if note is None or _missing(note, required):
-            note = _resolve(required, lines, packages, file)
-            _install_fetched(required)
+            note = _resolve(required, lines, packages, file, into=_installs_to(required))
         file.touch()
     except OSError as error:
         raise _unwritable(required, error) from error
     if note.shared is not None:
         _renew(file)
     return tuple(filter(None, (_place(key, required) for key in note.keys)))
+
+
+def _installs_to(required: Requirements) -> Path:
+    """Folder where this process installs shared packages that are missing."""
+    if required.shared is None or not required.writes_shared:
+        return required.own
+    store.clean(required.shared, required.own.parents[1])
+    return required.shared
 
 
 def _unwritable(required: Requirements, error: OSError) -> StorageFailed:
@@ -97,14 +104,23 @@ def _missing(note: Note, required: Requirements) -> bool:
     return any(_place(key, required) is None for key in note.keys)
 
 
-def _resolve(required: Requirements, lines: Sequence[Line], packages: dict[str, Package], file: Path) -> Note:
-    """Resolve and fetch. The note is written last: what it names is there, or will be once the store has it."""
+def _resolve(
+    required: Requirements, lines: Sequence[Line], packages: dict[str, Package], file: Path, *, into: Path | None = None
+) -> Note:
+    """Resolve, fetch, and install shared packages into a folder; without one, leave their wheels for the store.
+
+    The note is written last: what it names is there, or will be once the store has it.
+    """
     stack = image.protected(packages, replaced=required.replaced)
     limits = image.constraints(stack, replaced=required.replaced)
     required.own.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=required.own, prefix=".pip-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary)
         items = pip.resolve(lines, image=packages, limits=limits, folder=folder)
+        if unfit := builds.mismatched(items, stack):
+            lines = builds.lines_with_builds(lines, unfit)
+            items = pip.resolve(lines, image=packages, limits=limits, folder=folder)
+            builds.require_matching(items, stack)
         _require_no_replacement(items, stack)
         shareable = [item for item in items if item.is_shareable]
         note = Note(
@@ -112,7 +128,11 @@ def _resolve(required: Requirements, lines: Sequence[Line], packages: dict[str, 
             own=_built([item for item in items if not item.is_shareable], required, lines, folder),
         )
         if note.shared is not None and _place(note.shared, required) is None:
-            _fetch_shared(note.shared, shareable, required, lines, folder)
+            files = pip.fetch(shareable, lines, into=folder / "fetched", folder=folder)
+            if into is None:
+                _leave_for_store(note.shared, folder / "fetched", required)
+            else:
+                sets.install(files, into)
     notes.write(file, note)
     _report(items, packages, required)
     return note
@@ -136,20 +156,11 @@ def _built(items: Sequence[Item], required: Requirements, lines: Sequence[Line],
     return sets.install(files, required.own).name
 
 
-def _fetch_shared(key: str, items: Sequence[Item], required: Requirements, lines: Sequence[Line], folder: Path) -> None:
-    pip.fetch(items, lines, into=folder / "fetched", folder=folder)
+def _leave_for_store(key: str, fetched: Path, required: Requirements) -> None:
     waiting = required.own / store.WHEELS
     waiting.mkdir(exist_ok=True)
     with suppress(OSError):  # another process of the run was faster
-        (folder / "fetched").rename(waiting / key)
-
-
-def _install_fetched(required: Requirements) -> None:
-    """Install wheels where no program of Trainflow's image has done so."""
-    shared = required.shared if required.writes_shared and required.shared is not None else required.own
-    store.install_fetched(required.own, shared)
-    if shared is not required.own:
-        store.clean(shared, required.own.parents[1])
+        fetched.rename(waiting / key)
 
 
 def _report(items: Sequence[Item], packages: dict[str, Package], required: Requirements) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import subprocess
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from tests.packages_index import index
 from tests.wheels import wheel
 from trainer.helpers import share_packages
-from trainer.packages import conflicts, image, notes, sets, store, wheels
+from trainer.packages import builds, conflicts, image, notes, sets, store, wheels
 from trainer.packages.image import Package
 from trainer.packages.installation import Requirements
+from trainer.packages.pip import Item
 from trainer.packages.requirement_lines import Line
 from trainer.runtime import environment
 from trainer.runtime.errors import CodeInvalid
@@ -90,7 +92,7 @@ def test_a_killed_installation_is_never_taken_for_complete(
 def test_an_installation_that_is_killed_before_its_end_is_made_again(
     fetched: Requirements, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
-    owner = sets.compileall if phase == "compile_dir" else sets
+    owner = compileall if phase == "compile_dir" else sets
     with monkeypatch.context() as changed:
         changed.setattr(owner, phase, lambda *_, **__: os._exit(9))
         _in_a_process_that_is_killed(lambda: store.install_fetched(fetched.own, shared_of(fetched)))
@@ -279,6 +281,25 @@ def test_companions_of_a_replaced_package_go_with_it_and_the_core_stays() -> Non
     )
     assert set(image.protected(cuda, replaced=("torch",))) == {"numpy", "jax", "jaxlib"}
     assert set(image.protected(cuda, replaced=("jax",))) == {"torch", "nvidia-nccl-cu12", "triton", "numpy", "jaxlib"}
+
+
+def item(name: str, version: str) -> Item:
+    return Item(name=name, version=version, sha256="0" * 64, is_wheel=True, url="", requested=True)
+
+
+def test_libraries_of_another_build_than_the_images_pytorch_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_platform", lambda: "linux-x86_64")
+    cpu, cuda = stack_of(torch=("2.13.0+cpu", ())), stack_of(torch=("2.13.0", ()))
+    vision = [item("torchvision", "0.28.0"), item("plain", "1.0")]
+    with pytest.raises(CodeInvalid, match=r"torchvision 0.28.0 would be .* CUDA, but the image has torch 2.13.0\+cpu"):
+        builds.require_matching(vision, cpu)
+    builds.require_matching(vision, cuda)
+    builds.require_matching([item("torchvision", "0.28.0+cpu")], cpu)
+    assert [line.text for line in builds.lines_with_builds((), vision[:1])] == [
+        "--find-links https://download.pytorch.org/whl/cpu/torchvision/"
+    ]
+    closed = Line(text="--no-index", file="a", number=1, is_option=True)
+    assert builds.lines_with_builds((closed,), vision) == [closed]
 
 
 @given(st.text(max_size=200), st.lists(st.text(max_size=40), max_size=3))
