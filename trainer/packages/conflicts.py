@@ -38,7 +38,7 @@ class Conflict:
     lines: tuple[Line, ...]
     """Lines that lead to it; empty if pip names none."""
     version: str | None
-    """Version that the image has; None where it has none."""
+    """Version that the image has; None if the image lacks the package."""
     limit: Constraint | None
     """Requirement of another package of the image; None where the package itself stays as it is."""
 

@@ -18,7 +18,7 @@ from trainer.packages.requirement_lines import Line
 from trainer.runtime.errors import CodeInvalid, StorageFailed
 
 RENEWAL_SECONDS = store.DAY
-"""Time after which a running program renews its use of shared packages, which are in use for `store.IN_USE_DAYS`."""
+"""Interval of renewals by a running program, whose shared packages are in use for `store.IN_USE_DAYS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Requirements:
     own: Path
     """Folder of the run's own packages."""
     shared: Path | None = None
-    """Folder of the packages that runs share; None where there is none."""
+    """Folder of the packages that runs share; None where runs share nothing."""
     writes_shared: bool = False
     """Whether this process installs there; otherwise a program of Trainflow's image does so, after `fetch`."""
     replaced: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ def _read(required: Requirements) -> tuple[list[Line], Path, dict[str, Package]]
     """Lines of the file, the run's note about them, and the image's packages."""
     lines = requirement_lines.read(required.file, root=required.root)
     packages = image.installed_packages()
-    name = notes.name_of(lines, root=required.root, image=packages.values(), replaced=required.replaced)
+    name = notes.note_name(lines, root=required.root, image=packages.values(), replaced=required.replaced)
     return lines, required.own / name, packages
 
 
@@ -124,7 +124,7 @@ def _resolve(
         _require_no_replacement(items, stack)
         shareable = [item for item in items if item.is_shareable]
         note = Note(
-            shared=sets.key_of(str(item.sha256) for item in shareable) if shareable else None,
+            shared=sets.set_key(str(item.sha256) for item in shareable) if shareable else None,
             own=_built([item for item in items if not item.is_shareable], required, lines, folder),
         )
         if note.shared is not None and _place(note.shared, required) is None:

@@ -32,11 +32,11 @@ class Note:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The sets, in the order in which Python searches them."""
+        """The sets in Python's order of search."""
         return tuple(filter(None, (self.own, self.shared)))
 
 
-def name_of(lines: Sequence[Line], *, root: Path, image: Iterable[Package], replaced: Collection[str]) -> str:
+def note_name(lines: Sequence[Line], *, root: Path, image: Iterable[Package], replaced: Collection[str]) -> str:
     """Name of the note for requirements, the image's packages, Python and platform."""
     facts = {
         "lines": [(line.text.replace(str(root), "."), line.constrains) for line in lines],
@@ -48,7 +48,7 @@ def name_of(lines: Sequence[Line], *, root: Path, image: Iterable[Package], repl
 
 
 def read(file: Path) -> Note | None:
-    """The note of a file; None if there is none, or it is damaged. The file may be another run's."""
+    """The note of a file; None if it is missing or damaged. The file may be another run's."""
     try:
         opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(opened, "rb") as content:

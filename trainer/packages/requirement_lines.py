@@ -68,7 +68,7 @@ class Line:
 
     @property
     def name(self) -> str | None:
-        """Name of the package; None for a folder or a URL that has none."""
+        """Name of the package; None for a folder or a URL without a name."""
         match = None if _URL.match(self.text) or self.text.startswith((".", "/")) else _NAMED.match(self.text)
         return canonical(match["name"]) if match else None
 

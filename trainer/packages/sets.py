@@ -34,12 +34,12 @@ STALE_SECONDS = 60.0
 POLL_SECONDS = 0.5
 
 
-def key_of(digests: Iterable[str]) -> str:
+def set_key(digests: Iterable[str]) -> str:
     """Name of the set of the wheels with these SHA-256 digests."""
     return hashlib.sha256("\n".join(sorted(set(digests))).encode()).hexdigest()[:24]
 
 
-def digest_of(file: Path) -> str:
+def file_digest(file: Path) -> str:
     """SHA-256 of a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(opened)
@@ -66,16 +66,16 @@ def install(files: Sequence[Path], folder: Path, *, stale_seconds: float = STALE
     Args:
         files: The wheels.
         folder: Folder of all sets.
-        stale_seconds: Time without a sign after which another process counts as killed.
+        stale_seconds: Longest time without a sign of another process; then it counts as killed.
 
     Raises:
-        CodeInvalid: If a file is no wheel.
+        CodeInvalid: If a file is not a wheel.
         OSError: If the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".copies-", ignore_cleanup_errors=True) as temporary:
         copies = [_copy(file, Path(temporary)) for file in files]
-        place = folder / key_of(digest_of(copy) for copy in copies)
+        place = folder / set_key(file_digest(copy) for copy in copies)
         made = folder / f".installing-{place.name}"
         while not is_complete(place):
             if _begin(made):

@@ -29,7 +29,7 @@ LIMIT_BYTES = 100 * 2**30
 """Size of all sets above which the least recently used ones are removed."""
 
 LEFT_DAYS = 1.0
-"""Time after which the folders of a killed process are removed."""
+"""Days that the folders of a killed process are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +48,10 @@ def install_fetched(own: Path, store: Path, *, stale_seconds: float = sets.STALE
     Args:
         own: The run's own folder of packages.
         store: Folder of all sets.
-        stale_seconds: Time without a sign after which another process counts as killed.
+        stale_seconds: Longest time without a sign of another process; then it counts as killed.
 
     Raises:
-        CodeInvalid: If a file is no wheel.
+        CodeInvalid: If a file is not a wheel.
         OSError: If the store cannot be written.
     """
     installed = []

@@ -38,7 +38,7 @@ def unpack(wheel: Path, folder: Path) -> None:
         folder: Folder for modules and metadata; scripts go to its `bin`.
 
     Raises:
-        CodeInvalid: If the file is no wheel, or a member would be outside of the folder.
+        CodeInvalid: If the file is not a wheel, or a member would be outside of the folder.
     """
     try:
         with zipfile.ZipFile(wheel) as packed:
@@ -50,7 +50,7 @@ def unpack(wheel: Path, folder: Path) -> None:
                 if _ENTRY_POINTS.fullmatch(name):
                     _write_scripts(packed.read(name).decode(), folder / "bin")
     except (zipfile.BadZipFile, configparser.Error, UnicodeError, NotImplementedError, RuntimeError) as error:
-        raise CodeInvalid(f"workload.requirements: {wheel.name} is no wheel ({error}).") from error
+        raise CodeInvalid(f"workload.requirements: {wheel.name} is not a wheel ({error}).") from error
 
 
 def _target(name: str, folder: Path, wheel: Path) -> Path | None:

@@ -102,7 +102,7 @@ class Code:
     packages: str | None = None
     """Folder of the run's own, with a folder for each set of required packages."""
     shared_packages: str | None = None
-    """Folder with the sets of packages that all runs share; None where there is none."""
+    """Folder with the sets of packages that all runs share; None where runs share nothing."""
     writes_shared: bool = False
     """Whether this node installs packages there. In pods, a program of Trainflow's image does (decision 92)."""
     replace_packages: tuple[str, ...] = ()

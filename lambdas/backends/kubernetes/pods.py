@@ -271,7 +271,7 @@ def _helpers(job: Job) -> dict[str, Any]:
     if job.code:
         mounts.append({"name": "code", "mountPath": WORKSPACE})
     command = ("-m", "trainer.helpers.install", "--into", HELPERS, *folders, *clients, *code)
-    return _of_tools(job, HELPERS_CONTAINER, command, mounts)
+    return _tools_container(job, HELPERS_CONTAINER, command, mounts)
 
 
 def _packages(job: Job) -> list[dict[str, Any]]:
@@ -299,11 +299,11 @@ def _packages(job: Job) -> list[dict[str, Any]]:
     )
     return [
         fetching,
-        _of_tools(job, SHARE_CONTAINER, sharing, [_shared(SharedFolder(path=CACHE_MOUNT))]),
+        _tools_container(job, SHARE_CONTAINER, sharing, [_shared(SharedFolder(path=CACHE_MOUNT))]),
     ]
 
 
-def _of_tools(job: Job, name: str, words: Sequence[str], mounts: list[dict[str, Any]]) -> dict[str, Any]:
+def _tools_container(job: Job, name: str, words: Sequence[str], mounts: list[dict[str, Any]]) -> dict[str, Any]:
     """An init container of Trainflow's own image."""
     environment = {"PYTHONUNBUFFERED": "1", variables.RESULT_FILE: RESULT_FILE}
     return {

@@ -53,7 +53,7 @@ def shared_of(asked: Requirements) -> Path:
 
 def test_the_name_of_a_set_is_what_its_wheels_are_and_not_what_a_run_claims(fetched: Requirements) -> None:
     files = sorted((fetched.own / store.WHEELS / ("0" * 24)).iterdir())
-    expected = sets.key_of(map(sets.digest_of, files))
+    expected = sets.set_key(map(sets.file_digest, files))
     assert share(fetched) == [expected]
     assert not (shared_of(fetched) / ("0" * 24)).exists()
 
@@ -141,7 +141,7 @@ NOW = 1_800_000_000.0
 
 
 def kept_set(folder: Path, name: str, *, idle_days: float, gib: int = 1) -> str:
-    place = folder / sets.key_of([name])
+    place = folder / sets.set_key([name])
     place.mkdir(parents=True)
     marker = place / sets.MARKER
     marker.write_text(json.dumps({"bytes": gib * 2**30, "packages": []}))
@@ -231,10 +231,10 @@ def test_a_wheel_writes_nothing_outside_of_its_folder(tmp_path: Path, name: str)
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_no_wheel_is_refused_by_name(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_whatever_is_not_a_wheel_is_refused_by_name(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     file = tmp_path_factory.mktemp("wheel") / "a.whl"
     file.write_bytes(content)
-    with pytest.raises(CodeInvalid, match=r"a.whl is no wheel"):
+    with pytest.raises(CodeInvalid, match=r"a.whl is not a wheel"):
         wheels.unpack(file, file.parent / "into")
 
 
