@@ -107,7 +107,7 @@ def test_a_strangers_project_runs_as_packed_code(clone: Path) -> None:
     (digest,) = (path.name.split(".")[0] for path in (clone / ".trainflow/s3/trainflow-artifacts/code").iterdir())
     code = json.loads((record / "run.json").read_text())["spec"]["workload"]["code"]
     assert code == f"s3://trainflow-artifacts/code/{digest}.tar.gz"
-    (packages,) = (clone / ".trainflow/volumes/cache/runs").glob("*/packages/*")
+    (packages,) = (clone / ".trainflow/volumes/cache/packages").iterdir()
     assert (packages / "demanded.py").is_file()
     seen = losses(record)
     assert len(seen) == 20
