@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers.failed_logs import FailedLogs
-from lambdas.logic.watching import failure
+from lambdas.logic.gang_failures import failure
 from trainflow.errors import TrainflowError
 from trainflow.observed.job import JobStatus
 from trainflow.workflow.run import JobRef

@@ -12,10 +12,10 @@ from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.failures import job_failure
 from lambdas.handlers.task import logger, task
+from lambdas.logic.gang_failures import disruption
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
 from lambdas.logic.watching import (
-    disruption,
     is_long_compilation,
     may_be_hopeless,
     pending_for,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from lambdas.logic.gang_failures import FailedPod
 from lambdas.logic.program_output import program_lines
-from lambdas.logic.watching import FailedPod
 from trainflow.workflow.log_line import LogLine
 
 TAIL_LINES = 100

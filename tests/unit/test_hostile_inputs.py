@@ -17,9 +17,9 @@ from hypothesis.strategies import SearchStrategy
 from lambdas.backends.slurm import rest, ssm
 from lambdas.backends.slurm.forms import comment_form, parse_comment
 from lambdas.gateways.kubernetes_objects import log_lines
+from lambdas.logic.gang_failures import FailedPod, failure
 from lambdas.logic.preflight.probe import probe_findings, probed
 from lambdas.logic.run_requests import Upload, execution_of_upload, parse_request
-from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.runs import run_of
 from tests.hostile import EXAMPLES, damaged_bytes, damaged_documents, damaged_texts, require_total
 from tests.unit.lambdas.test_slurm_api import NEW_PARTITION, OLD_JOB

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import failures as benchmark
-from lambdas.logic.watching import FailedPod, failure, require_hope
+from lambdas.logic.gang_failures import FailedPod, failure
+from lambdas.logic.watching import require_hope
 from tests.fakes.runs import job_ref, run_of
 from trainflow.errors import ScriptFailed, WorkerFailed, named_errors
 from trainflow.failures.error_table import Group, error_list

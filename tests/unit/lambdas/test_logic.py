@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from lambdas.logic.capacity import Capacity, count_ready, is_given_up
 from lambdas.logic.compilation import compilation
+from lambdas.logic.gang_failures import FailedPod, failure
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
     HOPELESS_AFTER,
-    FailedPod,
-    failure,
     gang_is_overdue,
     may_be_hopeless,
     phase_since,

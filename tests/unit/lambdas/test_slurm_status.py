@@ -8,7 +8,7 @@ import pytest
 
 from lambdas.backends.slurm.files import failed_pods
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason
-from lambdas.logic.watching import FailedPod, failure
+from lambdas.logic.gang_failures import FailedPod, failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, named_errors
 from trainflow.observed.job import JobStatus

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
+from lambdas.logic.gang_failures import FailedPod, failure
 from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
-from lambdas.logic.watching import FailedPod, failure
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
