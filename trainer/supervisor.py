@@ -22,7 +22,7 @@ from trainer.runtime.commands import helper
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
 from trainer.runtime.node import Node, Prepared
-from trainer.steps import processes
+from trainer.steps import ended_ranks, processes
 from trainer.steps.processes import Process
 from trainflow.protocol import plan as plans
 from trainflow.protocol.plan import Plan, PlanInvalid
@@ -145,7 +145,7 @@ def _run(node: Node, started: Sequence[Process], given: Mapping[str, str] = Mapp
     """Run the program with further variables, or its compilation."""
     started = [each.with_variables(given) for each in started]
     if node.plan.precompile is None:
-        return processes.run(started)
+        return processes.run(started, ended_ranks.watch if ended_ranks.is_watched(node) else None)
     from trainer import precompile
 
     (process,), again = started, node.plan.precompile.retry_failed

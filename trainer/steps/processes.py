@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
@@ -141,8 +141,12 @@ def replace_supervisor(process: Process) -> NoReturn:
         raise _cannot_start(process, error) from error
 
 
-def run(processes: Sequence[Process]) -> int:
+def run(processes: Sequence[Process], watch: Callable[[int], None] | None = None) -> int:
     """Start all processes with this process's signals, and end all of them when one fails.
+
+    Args:
+        processes: The processes.
+        watch: Called with the process id of a process that is the only one.
 
     Returns:
         The exit code of the process that failed first; 0 if all succeeded; 128 and the signal's number for one that was
@@ -161,6 +165,8 @@ def run(processes: Sequence[Process]) -> int:
         raise
     signals.forward_to(*running)
     if len(running) == 1:
+        if watch is not None:
+            watch(running[0].pid)
         return exit_code(running[0])
     code = next(filter(None, _exit_codes(running)), 0)
     _end(running)
