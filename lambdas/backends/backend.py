@@ -45,6 +45,10 @@ class Backend(Protocol):
     def failed_pods(self, job: JobRef) -> list[Pod]:
         """A few of the job's failed pods, the first to fail first."""
 
+    def peer_pods(self, job: JobRef) -> list[Pod]:
+        """Other pods of the job: a few whose program ended with exit code 0, the first to end first, and a few that
+        run."""
+
     def disrupted_pods(self, job: JobRef) -> list[Pod]:
         """Pods of a job that has not failed yet, but cannot go on: the cluster ends these pods."""
 

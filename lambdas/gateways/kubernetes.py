@@ -23,6 +23,7 @@ from lambdas.gateways.kubernetes_objects import (
     log_lines,
     lost_pod,
     parse_claim,
+    peer_pods,
     pending_reason,
     troubled_pods,
 )
@@ -63,6 +64,9 @@ NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 
 MAX_FAILED_PODS = 5
 """Failed pods that are read: the first one is the cause, the others mostly failed because of it."""
+
+MAX_RUNNING_PEERS = 16
+"""Running pods of a failed gang that are read, in search of one whose ranks have ended before the others."""
 
 MAX_PENDING_PODS = 20
 """Pending pods that are read: mostly all have the same reason."""
@@ -172,6 +176,16 @@ class KubernetesCluster:
             troubled += self._lost_pods(job)
         failed = [pod for pod in troubled if pod.exit_code is not None]
         return [*failed[:MAX_FAILED_PODS], *[pod for pod in troubled if pod.exit_code is None][:MAX_FAILED_PODS]]
+
+    def peer_pods(self, job: JobRef) -> list[Pod]:
+        """Pods of the job that `failed_pods` leaves out: a few whose program ended with exit code 0, the first to end
+        first, and a few that run."""
+        peers = peer_pods(self._pods(f"{JOB_LABEL}={job.name}"), self._all_nodes())
+        ended = [pod for pod in peers if pod.exit_code is not None]
+        return [
+            *ended[:MAX_FAILED_PODS],
+            *[pod for pod in peers if pod.has_log and pod not in ended][:MAX_RUNNING_PEERS],
+        ]
 
     def disrupted_pods(self, job: JobRef) -> list[Pod]:
         """The job's pods that the cluster ends or has ended, before their job is reported as failed."""

@@ -90,12 +90,37 @@ def troubled_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[Pod]:
         pods: Pods of one job.
         nodes: All nodes of the cluster, by name.
     """
+    found = [
+        _with_trouble(read_pod(pod), trouble) for pod in pods if _is_troubled(pod, trouble := _node_trouble(pod, nodes))
+    ]
+    return sorted(found, key=_order_of_end)
+
+
+def peer_pods(pods: Iterable[Any], nodes: Mapping[str, Node]) -> list[Pod]:
+    """The other pods: those whose program ended with exit code 0, the first to end first, then those that run.
+
+    A program that its node asked to end may do so with exit code 0. So the trouble of the node is the reason then.
+
+    Args:
+        pods: Pods of one job.
+        nodes: All nodes of the cluster, by name.
+    """
     found = []
     for pod in pods:
-        trouble, phase = _node_trouble(pod, nodes), phase_of(pod)
-        if phase == "Failed" or is_disrupted(pod) or (phase != "Succeeded" and trouble):
-            found.append(_with_trouble(read_pod(pod), trouble))
-    return sorted(found, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
+        trouble = _node_trouble(pod, nodes)
+        if not _is_troubled(pod, trouble):
+            peer = read_pod(pod)
+            found.append(replace(peer, end_reason=trouble) if trouble else peer)
+    return sorted(found, key=_order_of_end)
+
+
+def _order_of_end(pod: Pod) -> tuple[bool, datetime | None, int, str]:
+    return pod.finished_at is None, pod.finished_at, pod.index, pod.name
+
+
+def _is_troubled(pod: Any, trouble: str | None) -> bool:
+    phase = phase_of(pod)
+    return phase == "Failed" or is_disrupted(pod) or (phase != "Succeeded" and trouble is not None)
 
 
 def _node_trouble(pod: Any, nodes: Mapping[str, Node]) -> str | None:

@@ -15,7 +15,7 @@ from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.last_lines import kept_log
 from lambdas.handlers.task import task
 from lambdas.logic.diagnostics import for_payload, pod_diagnosis
-from lambdas.logic.gang_failures import FailedPod
+from lambdas.logic.gang_failures import PodEvidence
 from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
 from trainflow.workflow.run import Run
@@ -35,7 +35,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     environment, backend = read(ArtifactEnvironment), backends.connect(event.run.spec.compute.backend)
     logs = FailedLogs(backend, event.run.run_id, keeps=True)
     pods = [
-        FailedPod(pod, lines) if (lines := kept_log(event.run.run_id, pod.name)) else logs.read(pod)
+        PodEvidence(pod, lines) if (lines := kept_log(event.run.run_id, pod.name)) else logs.read(pod)
         for pod in backend.failed_pods_of_run(event.run.run_id)
     ]
     diagnoses = [pod_diagnosis(pod) for pod in pods]

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from lambdas.backends.backend import Backend
 from lambdas.handlers.last_lines import keep_ended_log
 from lambdas.handlers.task import logger
-from lambdas.logic.gang_failures import FailedPod
+from lambdas.logic.gang_failures import PodEvidence
 from trainflow.errors import TrainflowError
 from trainflow.failures.log_lines import MAX_LINES
 from trainflow.observed.pod import Pod
@@ -32,15 +32,15 @@ class FailedLogs:
         self._backend, self._run_id, self._keeps = backend, run_id, keeps
         self._deadline = time.monotonic() + READING_SECONDS
 
-    def read(self, pod: Pod) -> FailedPod:
+    def read(self, pod: Pod) -> PodEvidence:
         """The pod with the last lines of its log; without them and with the reason, if it cannot be read in time."""
         if time.monotonic() > self._deadline:
-            return FailedPod(pod, unread="There was no time left to read this log.")
+            return PodEvidence(pod, unread="There was no time left to read this log.")
         try:
             log = tuple(self._backend.read_log(pod.name, tail_lines=MAX_LINES))
         except (TrainflowError, ClientError) as error:
             logger.warning("a failed pod's log could not be read", extra={"pod": pod.name, "reason": str(error)})
-            return FailedPod(pod, unread=str(error))
+            return PodEvidence(pod, unread=str(error))
         if self._keeps and pod.exit_code is not None:
             keep_ended_log(self._run_id, pod.name, log)
-        return FailedPod(pod, tuple(line.text for line in log))
+        return PodEvidence(pod, tuple(line.text for line in log))

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
-from lambdas.handlers.failures import job_failure
+from lambdas.handlers.failures import hang_failure, job_failure
 from lambdas.handlers.task import logger, task
 from lambdas.logic.gang_failures import disruption
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
@@ -74,8 +74,11 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
     pause = watch_seconds(now - event.run.started_at, shortest=limits.poll_seconds)
     if phase is not JobPhase.SUCCEEDED and not event.log_unread:
-        require_no_hang(event.job, status, event.progress, poll_seconds=pause, now=now)
-        require_progress(event.job, status, event.progress, limits=limits, now=now)
+        try:
+            require_no_hang(event.job, status, event.progress, poll_seconds=pause, now=now)
+            require_progress(event.job, status, event.progress, limits=limits, now=now)
+        except TrainflowError as hang:
+            raise hang_failure(backend, event.job, hang, last_step=event.progress.last_step) from hang
     if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
         _require_compiler_output(backend, event.job, limits=limits, now=now)
     told = None

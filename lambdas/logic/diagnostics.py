@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from lambdas.logic.gang_failures import FailedPod
+from lambdas.logic.gang_failures import PodEvidence
 from lambdas.logic.program_output import program_lines
 from trainflow.workflow.log_line import LogLine
 
@@ -31,7 +31,7 @@ PAYLOAD_LINES = 5
 """Lines of each pod that are passed through the state machine: its payload is for small facts, S3 holds the rest."""
 
 
-def pod_diagnosis(failed: FailedPod) -> dict[str, Any]:
+def pod_diagnosis(failed: PodEvidence) -> dict[str, Any]:
     """The diagnosis of one failed pod, with its last lines, or with the reason why its log could not be read."""
     pod = failed.pod
     diagnosis = {

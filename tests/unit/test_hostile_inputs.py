@@ -17,7 +17,7 @@ from hypothesis.strategies import SearchStrategy
 from lambdas.backends.slurm import rest, ssm
 from lambdas.backends.slurm.forms import comment_form, parse_comment
 from lambdas.gateways.kubernetes_objects import log_lines
-from lambdas.logic.gang_failures import FailedPod, failure
+from lambdas.logic.gang_failures import PodEvidence, failure
 from lambdas.logic.preflight.probe import probe_findings, probed
 from lambdas.logic.run_requests import Upload, execution_of_upload, parse_request
 from tests.fakes.runs import run_of
@@ -112,7 +112,7 @@ def read_lines(text: str) -> object:
 def judged(message: str) -> object:
     pod = Pod(name="p", node="n", exit_code=1, end_reason="Error", termination_message=message, finished_at=NOW)
     job = JobRef(backend="job", name="bert-0123456789ab-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=1)
-    return failure(job, JobStatus(phase=None, failure_message="failed"), [FailedPod(pod)], last_step=3)
+    return failure(job, JobStatus(phase=None, failure_message="failed"), [PodEvidence(pod)], last_step=3)
 
 
 def preflighted(result: dict[str, Any]) -> object:

@@ -37,6 +37,8 @@ class NamedError:
     """Whether the same job may succeed at another attempt."""
     same_node: bool = True
     """Whether another attempt may use the node again where the job failed."""
+    shows_node: bool = False
+    """Whether the failure of a pod is a sign about its node, which may be used again once."""
     named_by_programs: bool = False
     """Whether a program in a pod may report it."""
     words: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ class Judgement:
     pod: str | None = None
     """The pod that failed first; None if the error is about the job as a whole."""
     node: str | None = None
+    """Its node; None if the job may be restarted and the failure says nothing about the node: no run avoids it then."""
 
 
 def to_text(message: str, judgement: Judgement) -> str:

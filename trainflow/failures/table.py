@@ -23,6 +23,7 @@ class Kind(StrEnum):
     SIGNAL = "signal"
     CONSEQUENCE = "consequence"
     UNCAUGHT = "uncaught"
+    GANG = "gang"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,4 +24,4 @@ class RunError:
     pod: str | None = None
     """The pod that failed first; None if no pod did."""
     node: str | None = None
-    """The node of that pod."""
+    """The node of that pod; None if the job may be restarted and the failure says nothing about the node."""

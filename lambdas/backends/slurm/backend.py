@@ -64,6 +64,10 @@ class SlurmBackend:
         """The job's parts that failed, the first to fail first."""
         return self._cluster.failed_pods(job)
 
+    def peer_pods(self, job: JobRef) -> list[Pod]:
+        """The job's parts that ended with exit code 0, the first to end first."""
+        return self._cluster.peer_pods(job)
+
     def disrupted_pods(self, _job: JobRef) -> list[Pod]:
         """None: Slurm ends a job whose node it loses or takes away, as a whole and at once."""
         return []

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from lambdas.backends.slurm.controller import Controller
-from lambdas.backends.slurm.files import JobFiles, failed_pods, pod_name
+from lambdas.backends.slurm.files import JobFiles, failed_pods, peer_pods, pod_name
 from lambdas.backends.slurm.rest import RestController
 from lambdas.backends.slurm.ssm import SCHEME, SsmController
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
@@ -103,6 +103,11 @@ class SlurmCluster:
         """The job's parts that failed, the first to fail first."""
         record = self._files.record(job.name)
         return failed_pods(job.name, record) if record else []
+
+    def peer_pods(self, job: JobRef) -> list[Pod]:
+        """The job's parts that ended with exit code 0, the first to end first."""
+        record = self._files.record(job.name)
+        return peer_pods(job.name, record) if record else []
 
     def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """Failed parts of the run's newest jobs, five at most."""

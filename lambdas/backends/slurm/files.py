@@ -104,15 +104,26 @@ def failed_pods(job: str, record: JobRecord, *, reason: str | None = None) -> li
         record: The job's record.
         reason: Slurm's reason, if it is known.
     """
-    failed = [node for node in record.nodes if node.exit_code]
-    failed.sort(key=lambda node: (node.finished_at is None, node.finished_at, node.index))
+    failed = sorted((node for node in record.nodes if node.exit_code), key=_order_of_end)
     return [_pod(job, node, reason) for node in failed]
+
+
+def peer_pods(job: str, record: JobRecord) -> list[Pod]:
+    """A few nodes of a job whose program ended with exit code 0, the first to end first."""
+    ended = sorted((node for node in (*record.nodes, *record.others) if node.exit_code == 0), key=_order_of_end)
+    return [_pod(job, node, None) for node in ended[:MAX_RECORDED_NODES]]
+
+
+def _order_of_end(node: NodeRecord) -> tuple[bool, datetime | None, int]:
+    return node.finished_at is None, node.finished_at, node.index
 
 
 def _pod(job: str, node: NodeRecord, reason: str | None) -> Pod:
     return Pod(
         name=pod_name(job, node.index),
+        index=node.index,
         node=node.node,
+        phase="Failed" if node.exit_code else "Succeeded",
         exit_code=node.exit_code,
         end_reason=reason,
         termination_message=node.message,

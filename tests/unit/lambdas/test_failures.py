@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import failures as benchmark
-from lambdas.logic.gang_failures import FailedPod, failure
+from lambdas.logic.gang_failures import PodEvidence, failure
 from lambdas.logic.watching import require_hope
 from tests.fakes.runs import job_ref, run_of
 from trainflow.errors import ScriptFailed, WorkerFailed, named_errors
@@ -171,8 +171,8 @@ def test_what_a_program_names_is_kept_unless_its_reason_passes() -> None:
 
 def test_the_pod_with_the_strongest_evidence_names_the_jobs_error() -> None:
     """Times in whole seconds do not order the pods of a gang that fails at once."""
-    victim = FailedPod(Pod(name="a-0", exit_code=1), ("RuntimeError: Connection closed by peer",))
-    broken = FailedPod(Pod(name="a-1", exit_code=1), ("NRT_EXEC_HW_ERR_HBM_UE", *report(-6)))
+    victim = PodEvidence(Pod(name="a-0", exit_code=1), ("RuntimeError: Connection closed by peer",))
+    broken = PodEvidence(Pod(name="a-1", exit_code=1), ("NRT_EXEC_HW_ERR_HBM_UE", *report(-6)))
     error = failure(TRAINING, FAILED, [victim, broken], last_step=7)
     assert type(error) is DeviceFailed
     assert str(error) == (
@@ -182,25 +182,25 @@ def test_the_pod_with_the_strongest_evidence_names_the_jobs_error() -> None:
 
 
 def test_a_pod_that_ended_for_an_unknown_reason_is_a_better_cause_than_one_that_lost_it() -> None:
-    first = FailedPod(Pod(name="a-1", exit_code=1))
-    victim = FailedPod(Pod(name="a-0", exit_code=1), ("RuntimeError: Connection closed by peer",))
+    first = PodEvidence(Pod(name="a-1", exit_code=1))
+    victim = PodEvidence(Pod(name="a-0", exit_code=1), ("RuntimeError: Connection closed by peer",))
     error = failure(TRAINING, FAILED, [first, victim], last_step=7)
     assert type(error) is WorkerFailed
     assert "Pod 'a-1'" in str(error)
 
 
 def test_a_disrupted_pod_and_a_file_system_out_of_reach_have_names_of_their_own() -> None:
-    drained = FailedPod(Pod(name="a", exit_code=143, end_reason="EvictionByEvictionAPI"))
+    drained = PodEvidence(Pod(name="a", exit_code=143, end_reason="EvictionByEvictionAPI"))
     assert type(failure(TRAINING, FAILED, [drained], last_step=None)) is JobEvicted
-    lustre = FailedPod(Pod(name="a", exit_code=1), ("OSError: [Errno 108] Cannot send after transport endpoint",))
+    lustre = PodEvidence(Pod(name="a", exit_code=1), ("OSError: [Errno 108] Cannot send after transport endpoint",))
     assert type(failure(TRAINING, FAILED, [lustre], last_step=None)) is StorageUnavailable
 
 
 def test_what_the_cluster_says_of_a_job_beats_the_end_of_a_pod_and_not_what_it_says_of_the_pod() -> None:
     """A pod's condition names its node; the job's is less exact."""
     status = JobStatus(phase=None, failure_reason="NodeLost", failure_message="lost node 'n1' (NodeDown)")
-    ended = FailedPod(Pod(name="a-0", node="n0", exit_code=1), ("ValueError: no flux",))
-    drained = FailedPod(Pod(name="a-1", node="n1", exit_code=143, end_reason="EvictionByEvictionAPI"))
+    ended = PodEvidence(Pod(name="a-0", node="n0", exit_code=1), ("ValueError: no flux",))
+    drained = PodEvidence(Pod(name="a-1", node="n1", exit_code=143, end_reason="EvictionByEvictionAPI"))
     by_job = failure(TRAINING, status, [ended], last_step=7)
     assert type(by_job) is NodeLost
     assert str(by_job) == f"The job '{TRAINING.name}' lost node 'n1' (NodeDown)."
@@ -212,7 +212,9 @@ def test_what_the_cluster_says_of_a_job_beats_the_end_of_a_pod_and_not_what_it_s
 def test_only_the_cluster_says_that_a_job_ran_longer_than_its_limit() -> None:
     """A program may use the name for a time limit of its own, and is quoted then."""
     named = json.dumps({"error": "JobDeadlineExceeded", "message": "my own limit of 5 s has passed"})
-    error = failure(TRAINING, FAILED, [FailedPod(Pod(name="a-0", exit_code=1, termination_message=named))], last_step=7)
+    error = failure(
+        TRAINING, FAILED, [PodEvidence(Pod(name="a-0", exit_code=1, termination_message=named))], last_step=7
+    )
     assert "my own limit of 5 s has passed" in str(error)
     assert "limits.max_duration_hours" not in str(error)
 
@@ -222,7 +224,7 @@ def test_what_a_rule_advises_stands_behind_the_sentence_that_names_the_pod() -> 
     said = "Usage of EmptyDir volume 'spill' exceeds the limit '1Gi'"
     for words in (said, f"{said}."):
         pod = Pod(name="a-0", node="n0", exit_code=137, end_reason="Evicted", termination_message=words)
-        error = failure(TRAINING, FAILED, [FailedPod(pod, (words,))], last_step=None)
+        error = failure(TRAINING, FAILED, [PodEvidence(pod, (words,))], last_step=None)
         assert str(error) == f"Pod 'a-0' on node 'n0' ended with exit code 137 (Evicted): {said}. {advice}"
 
 
@@ -358,8 +360,8 @@ def test_an_unknown_exception_of_a_rank_comes_before_what_the_others_say_of_thei
 
 
 def test_an_unknown_exception_of_a_pod_explains_the_pods_that_lost_it() -> None:
-    own = FailedPod(Pod(name="a-1", exit_code=1), ("acme.Exhausted: stage 4 is empty",))
-    victim = FailedPod(Pod(name="a-0", exit_code=1), tuple(WAITING))
+    own = PodEvidence(Pod(name="a-1", exit_code=1), ("acme.Exhausted: stage 4 is empty",))
+    victim = PodEvidence(Pod(name="a-0", exit_code=1), tuple(WAITING))
     assert type(failure(TRAINING, FAILED, [victim, own], last_step=7)) is ScriptFailed
 
 

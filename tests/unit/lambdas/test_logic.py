@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lambdas.logic.capacity import Capacity, count_ready, is_given_up
 from lambdas.logic.compilation import compilation
-from lambdas.logic.gang_failures import FailedPod, failure
+from lambdas.logic.gang_failures import PodEvidence, failure
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
     HOPELESS_AFTER,
@@ -106,7 +106,7 @@ def pod(**fields: Any) -> Pod:
 
 
 def failed(status: JobStatus, pods: list[Pod], *, last_step: int | None, log: tuple[str, ...] = ()) -> TrainflowError:
-    return failure(TRAINING, status, [FailedPod(pod, log) for pod in pods], last_step=last_step)
+    return failure(TRAINING, status, [PodEvidence(pod, log) for pod in pods], last_step=last_step)
 
 
 TORCHRUN_REPORT = (
@@ -155,7 +155,7 @@ def test_a_program_that_ends_by_itself_before_its_first_step_is_its_authors_to_m
 
 
 def test_a_program_without_reports_that_has_checkpoints_may_have_come_further() -> None:
-    error = failure(TRAINING, FAILED, [FailedPod(pod())], last_step=None, may_resume=True)
+    error = failure(TRAINING, FAILED, [PodEvidence(pod())], last_step=None, may_resume=True)
     assert type(error) is WorkerFailed
 
 

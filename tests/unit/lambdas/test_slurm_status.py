@@ -8,7 +8,7 @@ import pytest
 
 from lambdas.backends.slurm.files import failed_pods
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason
-from lambdas.logic.gang_failures import FailedPod, failure
+from lambdas.logic.gang_failures import PodEvidence, failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, named_errors
 from trainflow.observed.job import JobStatus
@@ -114,7 +114,7 @@ def test_the_first_node_that_failed_is_the_cause_and_gives_the_message() -> None
         ),
     )
     printed = {f"{NAME}-3": ("ValueError: bad",)}
-    pods = [FailedPod(pod, printed.get(pod.name, ())) for pod in failed_pods(NAME, record)]
+    pods = [PodEvidence(pod, printed.get(pod.name, ())) for pod in failed_pods(NAME, record)]
     status = job_status(job_in_queue(NAME, states=frozenset({"FAILED"}), reason="NonZeroExitCode"))
     raised = failure(REF, status, pods, last_step=None)
     assert type(raised) is ScriptFailed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
-from lambdas.logic.gang_failures import FailedPod, failure
+from lambdas.logic.gang_failures import PodEvidence, failure
 from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
@@ -137,5 +137,5 @@ def test_a_programs_word_for_an_outage_is_none_of_the_functions(error: str) -> N
     message = result.to_bytes(result.failure(error, "I say so.")).decode()
     pod = Pod(name="pod", node="node", exit_code=1, termination_message=message)
     job = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
-    found = failure(job, JobStatus(phase=None), [FailedPod(pod=pod)], last_step=3)
+    found = failure(job, JobStatus(phase=None), [PodEvidence(pod=pod)], last_step=3)
     assert isinstance(found, WorkerFailed)
