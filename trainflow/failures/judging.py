@@ -230,7 +230,7 @@ def _first(evidence: Evidence, rules: Iterable[Rule], lines: Sequence[Line]) -> 
 
 
 def _finds(rule: Rule, line: Line) -> bool:
-    return any(expression.search(line.searched) for expression in rule.log)
+    return failure_table().finds(rule, line.searched)
 
 
 def _by_exception(table: Table, evidence: Evidence, lines: Sequence[Line]) -> Verdict | None:

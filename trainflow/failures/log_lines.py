@@ -92,7 +92,7 @@ _WEAK = re.compile(
 """Levels and words of lines that a program survives."""
 
 _LEVEL = re.compile(
-    r"\b(?:(?P<weak>warn|warning|info|debug|notice|trace)|error|fatal|critical|severe|panic|exception|failed)\b"
+    r"\b(?:(?P<weak>warn|warning|info|debug|trace|(?<![a-z] )notice)|error|fatal|critical|severe|panic|exception|failed)\b"
 )
 """The level of a line is the first of these words."""
 

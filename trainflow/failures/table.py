@@ -39,6 +39,10 @@ class Rule:
     """More exact classes, by what else the line says; the first that is found counts."""
     advice: str
     """Advice, if it is more than that of the class; else empty."""
+    speakers: frozenset[str]
+    """Speakers whose lines may match `log`; empty for all."""
+    not_of: frozenset[str]
+    """Speakers whose lines do not match `log`: they mean something else by the same words."""
     log: tuple[re.Pattern[str], ...]
     message: tuple[re.Pattern[str], ...]
     exception_says: tuple[re.Pattern[str], ...]
@@ -71,6 +75,21 @@ class Table:
     """The whole table."""
 
     rules: tuple[Rule, ...]
+    speakers: Mapping[str, tuple[re.Pattern[str], ...]]
+
+    def speaker(self, searched: str) -> str | None:
+        """The speaker of a line in lower case; None if it has none of the speakers' words."""
+        found = (name for name, words in self.speakers.items() if any(word.search(searched) for word in words))
+        return next(found, None)
+
+    def finds(self, rule: Rule, searched: str) -> bool:
+        """Whether a line in lower case matches a rule."""
+        if not any(expression.search(searched) for expression in rule.log):
+            return False
+        if not (rule.speakers or rule.not_of):
+            return True
+        speaker = self.speaker(searched)
+        return speaker not in rule.not_of and (not rule.speakers or speaker in rule.speakers)
 
     def of_kind(self, kind: Kind) -> Iterator[Rule]:
         """The rules of one kind in their order."""
@@ -82,7 +101,8 @@ def failure_table() -> Table:
     """The table, with its expressions compiled."""
     text = pkgutil.get_data(__package__, "table.toml") or b""
     document = tomllib.loads(text.decode())
-    return Table(tuple(map(_rule, document["rules"])))
+    speakers = {name: _compiled(words) for name, words in document["speakers"].items()}
+    return Table(tuple(map(_rule, document["rules"])), speakers)
 
 
 def _rule(row: Mapping[str, Any]) -> Rule:
@@ -94,6 +114,8 @@ def _rule(row: Mapping[str, Any]) -> Rule:
         error_after_steps=errors[row.get("after_steps", row["class"])],
         error_by_line=tuple((re.compile(says), errors[name]) for name, says in row.get("by_line", {}).items()),
         advice=row.get("advice", ""),
+        speakers=frozenset(row.get("speakers", ())),
+        not_of=frozenset(row.get("not_of", ())),
         log=_compiled(row.get("log", ())),
         message=_compiled(row.get("message", ())),
         exception_says=_compiled(row.get("exception_says", ())),
