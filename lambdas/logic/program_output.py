@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainflow.failures.log_lines import is_progress
 from trainflow.protocol.checkpoint_line import CHECKPOINT
-from trainflow.protocol.metrics_line import metrics_figures
+from trainflow.protocol.ended_ranks import LINE
 from trainflow.protocol.staging_line import parse_staging_line
-from trainflow.protocol.step_report import is_relayed, report_figures
+from trainflow.protocol.step_report import is_relayed
 from trainflow.record.last_lines import REPORT
 
 
@@ -22,11 +23,14 @@ def program_lines(lines: Iterable[str]) -> list[str]:
 
 
 def last_line(lines: Iterable[str]) -> str:
-    """The last line that is not blank: the error of a Python traceback. Empty if that line only reports progress."""
-    printed = [line.strip() for line in program_lines(lines) if line.strip() and not is_relayed(line)]
+    """The last line that is not blank: the error of a Python traceback. Empty if that line only reports progress.
+
+    A bar returns the carriage, and shares its line with what follows.
+    """
+    shown = [part.strip() for line in program_lines(lines) for part in line.split("\r")]
+    printed = [line for line in shown if line and line != LINE and not is_relayed(line)]
     return printed[-1] if printed and not _reports_progress(printed[-1]) else ""
 
 
 def _reports_progress(line: str) -> bool:
-    parsers = (metrics_figures, report_figures, parse_staging_line)
-    return f'{{"{CHECKPOINT}":' in line or any(parse(line) is not None for parse in parsers)
+    return f'{{"{CHECKPOINT}":' in line or is_progress(line) or parse_staging_line(line) is not None

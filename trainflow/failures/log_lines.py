@@ -92,7 +92,8 @@ _WEAK = re.compile(
 """Levels and words of lines that a program survives."""
 
 _LEVEL = re.compile(
-    r"\b(?:(?P<weak>warn|warning|info|debug|trace|(?<![a-z] )notice)|error|fatal|critical|severe|panic|exception|failed)\b"
+    r"\b(?:(?P<weak>warn|warning|info|debug|trace|(?<![a-z] )notice)"
+    r"|error|fatal|critical|severe|panic|exception|failed)\b"
 )
 """The level of a line is the first of these words."""
 
@@ -108,6 +109,12 @@ _STEP = re.compile(
     r"|\b(?:global_?step|step|iter(?:ation)?)s?\b\W{0,6}\d.{0,200}(?:\bloss\b|\blr\b|/s\b|\bthroughput\b|\belapsed\b)"
 )
 """A step in the words of other programs, in lower case: figures that only a program that goes on can print."""
+
+_BAR = re.compile(
+    r"\d%\s?\||[█▏▎▍▌▋▊▉━╸]{2}|\b\d{1,9}(?:/\d{1,9})? ?\[[\d:]{1,12}(?:<|, )[^\]]{0,60}(?:it/s|s/it|/s)"
+    r"|\d{1,12}/\d{1,12} \[[=>.]{3,200}\]|^\s*\{['\"]\w{1,60}['\"]: ['\"]?-?[\d.]"
+)
+"""A bar of tqdm, Rich or Keras, and a dictionary of figures."""
 
 GOES_ON = 2
 """Steps behind a line that show that the program went on: one may come from a rank that had not noticed yet."""
@@ -239,6 +246,11 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         replace(line, weak=line.weak or num_steps - steps_before[searched] >= GOES_ON)
         for searched, line in found.items()
     ]
+
+
+def is_progress(text: str) -> bool:
+    """Whether a line only reports progress: figures of a step, or the bar of a terminal."""
+    return _reports_progress(text) or _STEP.search(text.lower()) is not None or _BAR.search(text) is not None
 
 
 class _Message:
