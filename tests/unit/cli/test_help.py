@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from trainflow.cli.main import app
@@ -22,3 +23,11 @@ def test_the_usual_words_print_the_help_of_the_app(words: tuple[str, ...]) -> No
 @pytest.mark.parametrize("words", [("run", "-h"), ("help", "run")])
 def test_the_usual_words_print_the_help_of_a_command(words: tuple[str, ...]) -> None:
     assert printed(*words) == printed("run", "--help")
+
+
+def test_every_command_about_runs_of_this_machine_takes_the_home_that_run_takes() -> None:
+    commands = typer.main.get_group(app).commands
+    options = {name: {option for each in found.params for option in each.opts} for name, found in commands.items()}
+    with_out = {name for name, known in options.items() if {"--out", "--local"} <= known} - {"doctor"}  # no run
+    assert {"run", "status", "stop", "logs"} <= with_out
+    assert [name for name in sorted(with_out) if "--home" not in options[name]] == []

@@ -73,6 +73,7 @@ def list_(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     grid: Annotated[str | None, typer.Option(help="Only runs of this grid.", metavar="ID", show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -83,7 +84,7 @@ def list_(
         refuse(f"--out {out}: this is a file and no folder.")
     if out != OUT and not out.exists():
         refuse(f"--out {out}: there is no such folder.")
-    runs = open_reader(local=local, place=place, out=out).runs()
+    runs = open_reader(local=local, place=place, out=out, home=home).runs()
     if grid is not None:
         from trainflow.client.grid import members
 
@@ -96,7 +97,14 @@ def list_(
         typer.echo("No runs yet.", err=True)
 
 
-def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT, as_json: AsJson = False) -> None:
+def status(
+    run: RunId,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    home: Home = HOME,
+    as_json: AsJson = False,
+) -> None:
     """Show the state, the newest step and the pods of RUN.
 
     Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if the run does not exist.
@@ -105,7 +113,7 @@ def status(run: RunId, local: Local = False, place: PlaceName = None, out: Out =
     from trainflow.cli.operate.shown import details_text
     from trainflow.workflow.run_status import RunStatus
 
-    found = open_reader(local=local, place=place, out=out).details(run)
+    found = open_reader(local=local, place=place, out=out, home=home).details(run)
     if as_json:
         print_json(found.as_json())
     else:
@@ -119,6 +127,7 @@ def logs(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     rank: Annotated[int, typer.Option(min=0, help="Node of the gang whose output to print.")] = 0,
     pod: Annotated[str | None, typer.Option(help="A pod by its name instead.", show_default=False)] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until the run ends.")] = False,
@@ -143,7 +152,7 @@ def logs(
     request = LogRequest(
         rank=rank, pod=pod, since=begin, follow=follow, notify=lambda sentence: typer.echo(sentence, err=True)
     )
-    reader = open_reader(local=local, place=place, out=out)
+    reader = open_reader(local=local, place=place, out=out, home=home)
     told = _line_writer(reader.describe(run).run_id, request) if as_json else str
     with _until_interrupted():
         for line in reader.log(run, request):
@@ -180,6 +189,7 @@ def exec_(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     rank: Annotated[int, typer.Option(min=0, help="Node of the gang.")] = 0,
     pod: Annotated[str | None, typer.Option(help="A pod by its name instead.", show_default=False)] = None,
 ) -> None:
@@ -199,7 +209,9 @@ def exec_(
 
     request = LogRequest(rank=rank, pod=pod)
     with _until_interrupted():
-        raise typer.Exit(open_reader(local=local, place=place, out=out).execute(run, request, command, write))
+        raise typer.Exit(
+            open_reader(local=local, place=place, out=out, home=home).execute(run, request, command, write)
+        )
 
 
 def metrics(
@@ -207,6 +219,7 @@ def metrics(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     export: Annotated[Export, typer.Option(help="Format.")] = Export.CSV,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --export json.")] = False,
 ) -> None:
@@ -216,7 +229,7 @@ def metrics(
     """
     from trainflow.cli.operate.shown import metrics_rows
 
-    names, rows = metrics_rows(open_reader(local=local, place=place, out=out).steps(run))
+    names, rows = metrics_rows(open_reader(local=local, place=place, out=out, home=home).steps(run))
     if as_json or export is Export.JSON:
         print_json([{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows])
         return
@@ -226,11 +239,17 @@ def metrics(
     typer.echo(text.getvalue(), nl=False)
 
 
-def stop(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT) -> None:
+def stop(
+    run: RunId,
+    local: Local = False,
+    place: PlaceName = None,
+    out: Out = OUT,
+    home: Home = HOME,
+) -> None:
     """Stop RUN, and release what it holds. Nothing happens if it has ended."""
     from trainflow.record.failure import explained
 
-    reader = open_reader(local=local, place=place, out=out)
+    reader = open_reader(local=local, place=place, out=out, home=home)
     found = reader.describe(run)
     if found.status.is_over:
         typer.echo(f"{found.run_id} has ended already: {found.status.value}.")
@@ -249,6 +268,7 @@ def compare(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs and the specs that they began with.
@@ -261,7 +281,7 @@ def compare(
     from trainflow.record.run_states import state_of_record
     from trainflow.report.comparison import facts, fields
 
-    reader = open_reader(local=local, place=place, out=out)
+    reader = open_reader(local=local, place=place, out=out, home=home)
     records = [reader.record(run_id) for run in runs for run_id in _expanded(reader, run)]
     if as_json:
         document = {
@@ -293,6 +313,7 @@ def report(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     open_it: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs' records instead, for programs.")] = False,
 ) -> None:
@@ -300,7 +321,7 @@ def report(
 
     Of several runs, a page with all of them side by side.
     """
-    reader = open_reader(local=local, place=place, out=out)
+    reader = open_reader(local=local, place=place, out=out, home=home)
     if as_json:
         print_json({"version": VERSION, "runs": [reader.record(run).model_dump(mode="json") for run in runs]})
         return

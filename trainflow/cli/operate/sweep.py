@@ -8,7 +8,7 @@ import typer
 
 from trainflow.cli.exit_status import FAILED
 from trainflow.cli.json_output import AsJson
-from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, open_reader
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, open_reader
 
 if TYPE_CHECKING:
     from trainflow.workflow.leftovers import RunLeftovers, SweepReport
@@ -31,6 +31,7 @@ def sweep(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List it, and delete nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +43,7 @@ def sweep(
 
     Exit status: 0 if it was listed or deleted, 1 if a part of it could not be.
     """
-    report = open_reader(local=local, place=place, out=out).sweep(delete=not dry_run)
+    report = open_reader(local=local, place=place, out=out, home=home).sweep(delete=not dry_run)
     typer.echo(report.model_dump_json(indent=2) if as_json else report_text(report))
     for sentence in report.trouble:
         typer.echo(sentence, err=True)

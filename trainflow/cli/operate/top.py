@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trainflow.cli.json_output import VERSION, AsJson, print_json
-from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, open_reader
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, open_reader
 
 if TYPE_CHECKING:
     from trainflow.client.place import RunReader
@@ -50,6 +50,7 @@ def top(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     interval: Annotated[float, typer.Option(min=1, help="Seconds between two readings.")] = REFRESH_SECONDS,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +59,7 @@ def top(
     On a terminal it is read again until Ctrl-C; otherwise, and with --json, once. The cost is an estimate: the hours of
     the run's nodes at their on-demand price, which a run of the twin does not cost.
     """
-    reader = open_reader(local=local, place=place, out=out)
+    reader = open_reader(local=local, place=place, out=out, home=home)
     if as_json:
         print_json({"version": VERSION, "runs": [row.as_json() for row in active_runs(reader)]})
     elif sys.stdout.isatty():

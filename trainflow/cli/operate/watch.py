@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainflow.cli.exit_status import FAILED
-from trainflow.cli.operate.place import OUT, Local, Out, PlaceName, RunId, open_reader
+from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, RunId, open_reader
 from trainflow.cli.operate.written import written_report
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def watch(
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
+    home: Home = HOME,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Show the run on a page of this machine, too.")] = True,
 ) -> None:
     """Follow RUN in the terminal until it ends, and then say how it ended.
@@ -37,7 +38,7 @@ def watch(
     from trainflow.cli.follow import summarize
     from trainflow.workflow.run_status import RunStatus
 
-    reader = open_reader(local=local, place=place, out=out)
+    reader = open_reader(local=local, place=place, out=out, home=home)
     found, console = reader.describe(run), Console()
     if not found.status.is_over:
         try:
