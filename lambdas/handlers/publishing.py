@@ -27,6 +27,7 @@ from trainflow.deployment.environment import ClusterEnvironment, DeploymentEnvir
 from trainflow.errors import TrainflowError
 from trainflow.progress.reader import lines_apart, warning
 from trainflow.record.steps import KeptSteps
+from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import JobRef, LogPosition, MetricsCursor, Run, Stage
 
@@ -74,9 +75,10 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
         TrainflowError, ClientError: If nothing could be read.
     """
     start, batch, stored, ahead = cursor, None, None, cursor
+    apart, total = lines_apart(run.spec), total_steps(run.spec.model_dump(mode="json"), cursor.first_step)
     try:
         while batch is None or batch.is_full:
-            batch = next_batch(lines, cursor, progress=run.spec.progress, lines_apart=lines_apart(run.spec))
+            batch = next_batch(lines, cursor, progress=run.spec.progress, lines_apart=apart, total=total)
             now = datetime.now(UTC)
             ahead = advanced(cursor, batch, log=unread.position, now=now)
             fresh = batch

@@ -118,6 +118,7 @@ def next_batch(
     *,
     progress: Literal["auto", "none"] | Format = "auto",
     lines_apart: int = 1,
+    total: int | None = None,
 ) -> Batch:
     """The new steps in the next lines.
 
@@ -129,8 +130,9 @@ def next_batch(
         cursor: Position of what has been published.
         progress: The spec's section.
         lines_apart: Steps between two lines of a format that has no numbers.
+        total: Last step of the training; None if it is unknown.
     """
-    reader = ProgressReader(progress, lines_apart=lines_apart, behind=cursor)
+    reader = ProgressReader(progress, lines_apart=lines_apart, total=total, behind=cursor)
     batch = Batch(hang=cursor.hang)
     read = 0
     first, second, third = reader.clues

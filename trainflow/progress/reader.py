@@ -59,10 +59,15 @@ class Numbering:
     """Steps from one line to the next."""
     last_step: int = 0
     last_epoch: float | None = None
+    total: int | None = None
+    """Last step of the training; None if the spec does not say it."""
 
     def number(self, epoch: float | None) -> int | None:
-        """The step of the next line; None for one that a restarted program prints again, of an earlier epoch."""
+        """The step of the next line; None for one that a restarted program prints again: of an earlier epoch, or behind
+        the last step."""
         if epoch is not None and self.last_epoch is not None and epoch < self.last_epoch:
+            return None
+        if self.total is not None and self.last_step >= self.total:
             return None
         return self.last_step + self.lines_apart
 
@@ -79,6 +84,7 @@ class ProgressReader:
     Args:
         progress: The spec's section.
         lines_apart: Steps between two lines of a format without numbers.
+        total: Last step of the training, behind which no line is counted; None if it is unknown.
         behind: Position of the last line that was read before.
     """
 
@@ -87,11 +93,12 @@ class ProgressReader:
         progress: Literal["auto", "none"] | Format,
         *,
         lines_apart: int = 1,
+        total: int | None = None,
         behind: MetricsCursor | None = None,
     ) -> None:
         before = behind or MetricsCursor()
         self._is_automatic = progress == "auto"
-        self._numbering = Numbering(lines_apart, last_step=before.last_step or 0, last_epoch=before.last_epoch)
+        self._numbering = Numbering(lines_apart, before.last_step or 0, before.last_epoch, total)
         self._incomplete_step, self._known_figures = before.last_step, before.figures_before_report
         self._pattern = _pattern_of(progress)
         self.format_name = _format_behind(before) if self._is_automatic else _format_of(progress)

@@ -72,6 +72,12 @@ def test_lines_without_a_number_are_counted_and_a_restart_repeats_none(cuts: lis
     assert [step.step for step in steps] == [10 * number for number in range(1, 17)]
 
 
+def test_restarts_from_the_beginning_count_no_step_beyond_the_last_one_of_the_spec() -> None:
+    attempts = [hugging_face(number / 40) for last in (22, 30, 40) for number in range(1, last + 1)]
+    steps, cursor = polled(attempts, [], total=40)
+    assert (len(steps), cursor.last_step) == (40, 40)
+
+
 def test_the_steps_between_two_lines_are_those_of_the_spec() -> None:
     assert lines_apart(parsed(workload__arguments={"logging_steps": 25})) == 25
     assert lines_apart(parsed(workload__arguments={"logging_steps": 0.1})) == 1

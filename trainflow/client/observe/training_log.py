@@ -22,6 +22,7 @@ from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoin
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.record.results import lost_files_warning
 from trainflow.spec.run_spec import stored_run_spec
+from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import MetricsCursor, Stage
 
@@ -134,4 +135,5 @@ def _reader(spec: Mapping[str, Any], behind: MetricsCursor) -> ProgressReader:
         valid = stored_run_spec(spec)
     except InvalidRunSpec:
         return ProgressReader("auto")
-    return ProgressReader(valid.progress, lines_apart=lines_apart(valid), behind=behind)
+    total = total_steps(spec, behind.first_step)
+    return ProgressReader(valid.progress, lines_apart=lines_apart(valid), total=total, behind=behind)
