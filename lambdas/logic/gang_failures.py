@@ -99,7 +99,7 @@ def _is_about_node(verdict: Verdict) -> bool:
 
 
 def _departed(left: Sequence[Departure], then: str, *, last_step: int | None) -> TrainflowError:
-    """The error of a gang from which pods departed: by the reason of one of them, if one is known."""
+    """The error of a gang that pods left: by the reason of one of them, if one is known."""
     told = min(left, key=lambda each: min(each.verdict.strength, Strength.UNKNOWN))
     pod, verdict = told.evidence.pod, told.verdict
     sentence = f"{_who_left(left, told)} ended with exit code 0{_after(last_step)} while the others went on"
@@ -125,7 +125,7 @@ def _after(last_step: int | None) -> str:
 
 
 def disruption(job: JobRef, pods: Sequence[Pod], *, last_step: int | None) -> TrainflowError:
-    """The error of a job that has not failed yet, but of which the cluster ends these pods."""
+    """The error of a job that has not failed yet while the cluster ends these pods of it."""
     status = JobStatus(phase=None, failure_message="lost a pod")
     return failure(job, status, [PodEvidence(pod) for pod in pods], last_step=last_step)
 

@@ -1,7 +1,7 @@
 """Print a line when all ranks of this node have ended while torchrun waits for those of other nodes.
 
-A rank that fails ends torchrun at once. So a torchrun that sleeps, and has no process any more, is in its exit barrier:
-its ranks ended with exit code 0. Linux only; elsewhere nothing is printed.
+A rank that fails ends torchrun at once. So a torchrun that sleeps, after all its processes have ended, is in its exit
+barrier: its ranks ended with exit code 0. Linux only; elsewhere nothing is printed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trainflow.protocol.ended_ranks import LINE
 POLL_SECONDS = 0.5
 
 QUIET_POLLS = 2
-"""Polls in a row at which torchrun slept, without a process and without using the CPU."""
+"""Torchrun slept for so many polls in a row, without processes and without using the CPU."""
 
 PROC = Path("/proc")
 
@@ -24,7 +24,7 @@ PROC = Path("/proc")
 def is_watched(node: Node) -> bool:
     """Whether the ranks of one node may end long before those of another, and nothing but torchrun waits for them.
 
-    Between two rounds of an elastic gang torchrun has no process either.
+    Between two rounds of an elastic gang torchrun runs without processes, too.
     """
     launch = node.launch
     return launch.launcher == "torchrun" and launch.elastic is None and launch.num_nodes > 1

@@ -78,7 +78,7 @@ class Table:
     speakers: Mapping[str, tuple[re.Pattern[str], ...]]
 
     def speaker(self, searched: str) -> str | None:
-        """The speaker of a line in lower case; None if it has none of the speakers' words."""
+        """The speaker of a line in lower case; None if the line holds no speaker's words."""
         found = (name for name, words in self.speakers.items() if any(word.search(searched) for word in words))
         return next(found, None)
 

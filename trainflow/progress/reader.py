@@ -84,7 +84,7 @@ class ProgressReader:
     Args:
         progress: The spec's section.
         lines_apart: Steps between two lines of a format without numbers.
-        total: Last step of the training, behind which no line is counted; None if it is unknown.
+        total: Last step of the training, where counting ends; None if it is unknown.
         behind: Position of the last line that was read before.
     """
 

@@ -175,10 +175,10 @@ HANG = JobStalled("The job 'a' has not logged a step after 40 for 60 minutes.")
 
 
 def test_a_finished_training_whose_last_pod_hangs_is_not_started_again() -> None:
-    error = waiting_failure(JOB, [ended(0, 0, "final loss 0.07"), ended(1, None, "saving")], HANG, last_step=40)
+    error = waiting_failure(JOB, [ended(0, 0, "training is complete"), ended(1, None, "saving")], HANG, last_step=40)
     assert type(error) is ScriptFailed
     assert str(error).startswith("The program of node 0 (pod 'a-0' on node 'n0') ended with exit code 0 after step 40")
-    assert f"final loss 0.07. Then: {HANG}"[:-1] in str(error)
+    assert f"training is complete. Then: {HANG}"[:-1] in str(error)
     assert "the training is complete" in str(error)
 
 
