@@ -18,6 +18,7 @@ from lambdas.logic.watching import HANG_GRACE, require_no_hang
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of
 from tests.unit.lambdas.conftest import CONTEXT
+from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import named_errors
 from trainflow.failures.error_table import error_table
 from trainflow.failures.hangs import CLUES, MAX_QUOTATION, hang_line
@@ -26,7 +27,7 @@ from trainflow.observed.job import JobStatus
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import Hang, JobPhase, JobRef, LogPosition, MetricsCursor, Stage
 
-CollectiveTimeout = named_errors()["CollectiveTimeout"]
+CollectiveTimeout, ScriptFailed = map(named_errors().__getitem__, ("CollectiveTimeout", "ScriptFailed"))
 
 CORPORA = Path(__file__).parents[2] / "assets" / "failures"
 RUN = run_of()
@@ -274,6 +275,23 @@ class TestPolls:
         with pytest.raises(CollectiveTimeout) as error:
             self.polled(job, hung)
         assert error.value.what_to_do == error_table()["CollectiveTimeout"].what_to_do
+
+    def test_a_gang_one_pod_of_which_ended_well_does_not_hang_by_itself(
+        self, cluster: FakeKubernetesApi, job: Any
+    ) -> None:
+        now = datetime.now(UTC)
+        ended = {"state": {"terminated": {"exitCode": 0, "finishedAt": now.isoformat()}}}
+        for index, phase, statuses in ((0, "Running", []), (1, "Succeeded", [ended])):
+            labels = {JOB_LABEL: job["name"], "batch.kubernetes.io/job-completion-index": str(index)}
+            status = {"phase": phase, "containerStatuses": statuses}
+            pod = {"metadata": {"name": f"pod-{index}", "labels": labels}, "spec": {"nodeName": f"n{index}"}}
+            cluster.add("pods", pod | {"status": status})
+            ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+            cluster.add("nodes", {"metadata": {"name": f"n{index}"}, "spec": {}, "status": ready})
+        cluster.logs["pod-1"] = stamped(now, "no more data here")
+        cluster.logs["pod"] = stamped(now, step_line(7)) + stamped(now, WATCHDOG)
+        with pytest.raises(ScriptFailed, match=r"node 1 .* exit code 0 after step 7 .*: no more data here"):
+            self.polled(job, self.earlier(self.published(), 3))
 
     def test_a_gang_that_goes_on_after_a_time_out_does_not_end(self, cluster: FakeKubernetesApi, job: Any) -> None:
         now = datetime.now(UTC)
