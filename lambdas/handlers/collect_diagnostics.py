@@ -14,8 +14,8 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.last_lines import kept_log
 from lambdas.handlers.task import task
+from lambdas.logic.departures import PodEvidence
 from lambdas.logic.diagnostics import for_payload, pod_diagnosis
-from lambdas.logic.gang_failures import PodEvidence
 from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
 from trainflow.workflow.run import Run

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 from lambdas.backends.backend import Backend
 from lambdas.handlers.last_lines import keep_ended_log
 from lambdas.handlers.task import logger
-from lambdas.logic.gang_failures import PodEvidence
+from lambdas.logic.departures import PodEvidence
 from trainflow.errors import TrainflowError
 from trainflow.failures.log_lines import MAX_LINES
 from trainflow.observed.pod import Pod

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-from lambdas.logic.gang_failures import PodEvidence
+from lambdas.logic.departures import PodEvidence
 from lambdas.logic.program_output import program_lines
 from trainflow.workflow.log_line import LogLine
 

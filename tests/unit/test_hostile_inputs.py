@@ -17,7 +17,8 @@ from hypothesis.strategies import SearchStrategy
 from lambdas.backends.slurm import rest, ssm
 from lambdas.backends.slurm.forms import comment_form, parse_comment
 from lambdas.gateways.kubernetes_objects import log_lines
-from lambdas.logic.gang_failures import PodEvidence, failure
+from lambdas.logic.departures import PodEvidence
+from lambdas.logic.gang_failures import failure
 from lambdas.logic.preflight.probe import probe_findings, probed
 from lambdas.logic.run_requests import Upload, execution_of_upload, parse_request
 from tests.fakes.runs import run_of

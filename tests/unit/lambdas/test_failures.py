@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import failures as benchmark
-from lambdas.logic.gang_failures import PodEvidence, failure
+from lambdas.logic.departures import PodEvidence
+from lambdas.logic.gang_failures import failure
 from lambdas.logic.watching import require_hope
 from tests.fakes.runs import job_ref, run_of
 from trainflow.errors import ScriptFailed, WorkerFailed, named_errors

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from lambdas.logic.capacity import Capacity, count_ready, is_given_up
 from lambdas.logic.compilation import compilation
-from lambdas.logic.gang_failures import PodEvidence, failure
+from lambdas.logic.departures import PodEvidence
+from lambdas.logic.gang_failures import failure
 from lambdas.logic.step_metrics import next_batch
 from lambdas.logic.watching import (
     HOPELESS_AFTER,

@@ -8,7 +8,8 @@ import pytest
 
 from lambdas.backends.slurm.files import failed_pods
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason
-from lambdas.logic.gang_failures import PodEvidence, failure
+from lambdas.logic.departures import PodEvidence
+from lambdas.logic.gang_failures import failure
 from tests.fakes.slurm import NOW, job_in_queue
 from trainflow.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, named_errors
 from trainflow.observed.job import JobStatus

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lambdas.handlers import notify, poll_job, submit_job
-from lambdas.logic.gang_failures import PodEvidence, failure
+from lambdas.logic.departures import PodEvidence
+from lambdas.logic.gang_failures import failure
 from lambdas.logic.unreachable import long_run_ends, report_unreachable_at, timestamp, unreachable_deadline
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
