@@ -135,7 +135,6 @@ def next_batch(
     reader = ProgressReader(progress, lines_apart=lines_apart, total=total, behind=cursor)
     batch = Batch(hang=cursor.hang)
     read = 0
-    first, second, third = reader.clues
     clue1, clue2, clue3, clue4 = CLUES
     for read, line in enumerate(lines, start=1):  # noqa: B007  (counts the lines)
         words = line.text.lower()
@@ -153,14 +152,11 @@ def next_batch(
         if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
             batch.lost_files = lost
             continue
-        if first not in line.text and second not in line.text and third not in line.text:
-            continue
         found_before = reader.num_found
         for step in reader.read(line):
             batch.add(step, cursor)
         if reader.num_found > found_before:
             batch.hang = None
-        first, second, third = reader.clues
         if batch.is_full:
             break
     if reader.held is not None:

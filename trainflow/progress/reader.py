@@ -19,6 +19,7 @@ from typing import Literal
 
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line, step_from_figures
 from trainflow.progress import formats
+from trainflow.progress.reading_state import MOST_UNMATCHED, LinesWithoutStep, ReadingState, proposed_pattern
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.step_report import METRICS
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
@@ -103,6 +104,10 @@ class ProgressReader:
         self._pattern = _pattern_of(progress)
         self.format_name = _format_behind(before) if self._is_automatic else _format_of(progress)
         """Name of the format; None while none is known."""
+        self._clues = _clues(self.format_name)
+        self.num_lines = 0
+        """Lines that were read."""
+        self._without_step = LinesWithoutStep()
         self.num_found = 0
         """Steps and reports that were found, finished or not."""
         self.num_unparsable = 0
@@ -110,26 +115,32 @@ class ProgressReader:
         self.held: Step | None = None
         """The step of the newest metrics line as long as its report may follow. The end of the lines finishes it."""
 
-    @property
-    def clues(self) -> tuple[str, str, str]:
-        """Three words of which a line of a step has one. Almost every line of a verbose program has none: a caller that
-        reads millions looks for them itself, which costs less than a call."""
-        match self.format_name:
-            case "pattern":
-                return "", "", ""
-            case "json_lines":
-                return "{", "{", "{"
-            case "none":
-                return "\n", "\n", "\n"  # in no line
-            case "trainflow":
-                return "step_loss", METRICS, "LOG "
-        return "loss", METRICS, "LOG "
-
     def read(self, line: LogLine) -> list[Step]:
         """The steps that a line finishes, in the order of the log."""
-        first, second, third = self.clues
-        has_one = first in line.text or second in line.text or third in line.text
-        return list(self._found(line)) if has_one else []
+        self.num_lines += 1
+        first, second, third = self._clues
+        if first not in line.text and second not in line.text and third not in line.text:
+            self._without_step.add(line.text)
+            return []
+        found_before = self.num_found
+        steps = list(self._found(line))
+        if self.num_found > found_before:
+            self._without_step.clear()
+            self._clues = _clues(self.format_name)
+        else:
+            self._without_step.add(line.text)
+        return steps
+
+    def reading_state(self) -> ReadingState:
+        """Whether steps are being read now, and the lines that are not read."""
+        unmatched = self._without_step.with_digits()
+        return ReadingState(
+            steps_read=self.num_found,
+            lines_seen=self.num_lines,
+            lines_since_step=self._without_step.count,
+            unmatched=tuple(unmatched[-MOST_UNMATCHED:]),
+            proposal=proposed_pattern(unmatched),
+        )
 
     def _found(self, line: LogLine) -> Iterator[Step]:
         """The finished steps, those of one line in ascending order.
@@ -240,6 +251,20 @@ class ProgressReader:
         if "throughput" in said:
             said["sequences_per_second"] = said.pop("throughput")
         return said
+
+
+def _clues(format_name: str | None) -> tuple[str, str, str]:
+    """Three words of which a line of a step has one; almost every line of a verbose program has none."""
+    match format_name:
+        case "pattern":
+            return "", "", ""
+        case "json_lines":
+            return "{", "{", "{"
+        case "none":
+            return "\n", "\n", "\n"  # in no line
+        case "trainflow":
+            return "step_loss", METRICS, "LOG "
+    return "loss", METRICS, "LOG "
 
 
 def _pattern_of(progress: Literal["auto", "none"] | Format) -> LinePattern | None:
