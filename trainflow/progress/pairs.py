@@ -1,0 +1,279 @@
+"""Names and numbers of a line of text, whatever stands between them; pure and linear in the length of the line.
+
+The functions know forms such as `step=10`, `Step 10, Loss: 2.31`, `Epoch: [0][10/100]`, `"loss": 2.5`,
+`loss tensor(2.5, device='cuda:0')`, `| train/loss | 2.5 |` and `200/ 2983 batches`. Dates, times, addresses and the
+numbers of source lines are no numbers here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from trainflow.progress.ansi import without_colours
+from trainflow.progress.vocabulary import (
+    COUNTERS,
+    EVALUATION,
+    PLURALS,
+    PREPOSITIONS,
+    TRAINING,
+    Kind,
+    is_unit,
+    name_meaning,
+)
+
+LONGEST_TEXT = 2000
+"""Characters of a line that are read."""
+
+MOST_WORDS = 8
+"""Most words of a name."""
+
+
+class Pair(NamedTuple):
+    """A number, with the name that stands before it."""
+
+    name: str
+    """As it is printed; empty for a number without a name."""
+    value: str
+    """The number as Python reads it."""
+    total: str | None = None
+    """The other number of `10/100`."""
+    unit: str = ""
+    place: str = ""
+    """Character before the number if that is a bracket, or `^` at the beginning of the line."""
+    behind: str = ""
+    """The two characters behind the number."""
+
+
+@dataclass
+class Text:
+    """What a line says."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    is_evaluation: bool = False
+    """Words before the first metric name an evaluation."""
+    is_training: bool = False
+
+
+_INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:_\d{3})*)"
+_TOKEN = re.compile(
+    rf"""
+    (?P<wrapper> \b(?:[A-Za-z]\w{{0,20}}\.){{0,2}}
+                 (?:tensor|Tensor|array|Array|DeviceArray|Variable|Parameter|b?float\d{{0,3}}|u?int\d{{0,2}}|Decimal)\(\s*
+               | <tf\.Tensor:\ shape=\(\),\ dtype=\w{{1,20}},\ numpy= )
+  | (?P<clock> \d+(?:[-:/.]\d+){{2,}}(?:[.,]\d+)?(?:T[\d:.,]+)?(?:Z\b|[+-]\d\d:?\d\d)?
+             | \d{{1,3}}:\d\d(?:[.,]\d+)?(?![\d.,]) )
+  | (?P<range> \d+-(?P<end>\d+)(?=[A-Za-z\s]) )
+  | (?P<number> (?P<comma>(?<=[=:\s])[-+]?\d+,(?:\d{{1,2}}|\d{{4,}})(?![\d,.\]]))
+              | (?P<digits>(?:(?<![\w.)\]])[-+])?(?:{_INTEGER}(?:\.\d+|\.(?![\w.]))?|\.\d+)(?:[eE][-+]?\d+)?)
+                (?:\s?/\s*(?P<total>{_INTEGER})(?![.:\d]))? )
+    (?P<unit> %|[^\W\d][\w/%]* )?
+  | (?P<modifier> \([^\W\d][A-Za-z_ %./]{{0,40}}\) )
+  | (?P<word> [^\W\d][\w@'./+*-]* )
+  | (?P<space> \t|\s{{2,}} )
+  | (?P<other> [^\w\s] )
+    """,
+    re.VERBOSE,
+)
+_TRAILING_NUMBER = re.compile(r"([^\W\d]+?)[-_.]?(\d+)(?:/(\d+))?\Z")
+_SOURCE_FILE = re.compile(r"\.(?:py|cpp|cc|c|h|hpp|cu|rs|go|java|js|ts)\Z")
+_BEFORE_DIGIT = re.compile(r"(?<=[\u4e00-\u9fff])(?=\d)")
+"""Chinese is written without spaces."""
+_CELLS = re.compile(r"[|│┃║]")
+_NOT_FINITE = {"nan": "nan", "inf": "inf", "infinity": "inf"}
+_KEPT = frozenset("\"'#`*")
+"""Characters between a name and its number that mean nothing."""
+_VERBS = frozenset(("is", "was", "equals", "became"))
+_OPENING = frozenset("[(")
+
+
+def parse_text(line: str) -> Text:
+    """The names and numbers of a line."""
+    text = without_colours(line[: 2 * LONGEST_TEXT])[:LONGEST_TEXT].replace("\u2800", " ").strip()
+    if not text.isascii():
+        text = _BEFORE_DIGIT.sub(" ", text)
+    cells = [cell for cell in map(str.strip, _CELLS.split(text)) if cell] if text[:1] in "|│┃║" and text else []
+    if len(cells) == 2:
+        text = ": ".join(cells)
+    return _Scan(text).run()
+
+
+class _Scan:
+    """One pass over the tokens of a line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.result = Text()
+        self._words: list[str] = []
+        """Words of the name whose number may follow."""
+        self._separated = False
+        """Whether `:` or `=` has followed the words."""
+        self._waiting = ""
+        """Metric whose number comes behind a counter's: `loss at step 10: 2.5`."""
+        self._metric = ""
+        """Metric that is named without a number, as in `"name": "loss", "value": 2.5`."""
+        self._behind_number = False
+        self._before = "^"
+
+    def run(self) -> Text:
+        for token in _TOKEN.finditer(self._text):
+            kind = token.lastgroup
+            if token["number"] is not None:
+                self._number(token)
+            elif kind == "end" or kind == "range":
+                self._add(token["end"], None, "", token.end())
+            elif kind == "word":
+                self._word(token[0], token.end())
+            elif kind == "modifier":
+                self._modifier(token[0])
+            elif kind == "clock":
+                self._drop_words()
+            elif kind == "space":
+                if self._words and not self._separated and not self._next_is_value(token.end()):
+                    self._drop_words()
+            elif kind == "other":
+                self._other(token[0], token.start())
+            if kind != "space":
+                self._before = token[0][-1]
+        self._drop_words()
+        return self.result
+
+    def _number(self, token: re.Match[str]) -> None:
+        comma = token["comma"]
+        value = comma.replace(",", ".") if comma is not None else _plain(token["digits"])
+        self._add(value, token["total"], token["unit"] or "", token.end())
+
+    def _add(self, value: str, total: str | None, unit: str, end: int) -> None:
+        name, place = " ".join(self._words), self._before if self._before in "[(^" else ""
+        behind = self._text[end : end + 2]
+        if unit.lower() in COUNTERS and not name.lower().endswith(("loss", "lr")):
+            name, unit = unit, ""
+        if name and _SOURCE_FILE.search(name):
+            self._clear()
+            return
+        if not name and self._waiting and self._separated:
+            name, self._waiting = self._waiting, ""
+        if self._words and self._words[-1].lower() in PREPOSITIONS:
+            name, self._waiting = "", " ".join(self._words[:-1])
+        if name.lower() == "value" and self._metric:
+            name = self._metric
+        meaning = name_meaning(name) if name else None
+        if meaning is not None and meaning.is_counter and (meaning.metric_in_front or self._waiting == ""):
+            self._waiting = meaning.metric_in_front
+        total = total.replace(",", "").replace("_", "") if total else None
+        self.result.pairs.append(Pair(name, value, total, unit, place, behind))
+        self._clear()
+        self._behind_number = True
+
+    def _word(self, word: str, end: int) -> None:
+        lower = word.lower().rstrip(".")
+        if self._words and lower in _NOT_FINITE:
+            sign = "-" if self._before == "-" else ""
+            self._add(sign + _NOT_FINITE[lower], None, "", end)
+            return
+        if self._behind_number and not self._words:
+            is_glued = lower in COUNTERS and self._before.isdigit() and self._text[end - len(word) - 1] != " "
+            if (lower in PLURALS or is_glued) and self._names_last_number(lower):
+                return
+            if is_unit(lower):
+                return
+        if lower in _VERBS and self._words:
+            self._separated = True
+            return
+        if self._separated:
+            self._drop_words()
+        numbered = _TRAILING_NUMBER.match(word)
+        if numbered is not None and numbered[1].lower() in COUNTERS:
+            self._words.append(numbered[1])
+            self._add(numbered[2], numbered[3], "", end)
+            return
+        self._words.append(word.rstrip("./-*'"))
+        del self._words[:-MOST_WORDS]
+
+    def _names_last_number(self, word: str) -> bool:
+        """Give the number before a word such as `batches` this name, unless it has one."""
+        last = self.result.pairs[-1]
+        words = last.name.lower().split()
+        if words and (
+            name_meaning(last.name).kind < 9
+            or not {
+                "every",
+                "per",
+                "max",
+                "for",
+                "of",
+                "in",
+                "last",
+                "total",
+                "over",
+                "next",
+                "warmup",
+                "num",
+                "all",
+            }.isdisjoint(words)
+        ):
+            return False
+        self.result.pairs[-1] = last._replace(name=word)
+        return True
+
+    def _modifier(self, text: str) -> None:
+        if self._words:
+            inner = text[1:-1].lower().split()
+            self._note(inner)
+            if EVALUATION.isdisjoint(inner) and TRAINING.isdisjoint(inner):
+                self._words[-1] += " " + text
+            return
+        self._note(text[1:-1].lower().split())
+
+    def _other(self, character: str, start: int) -> None:
+        if character in ":=":
+            self._separated = bool(self._words) or bool(self._waiting)
+            self._behind_number = False
+        elif character in _KEPT:
+            pass
+        elif character in _OPENING:
+            if not self._next_is_value(start + 1):
+                self._drop_words()
+        elif character in "-–—>~":
+            following = self._text[start + 1 : start + 2]
+            if not self._separated and self._text[start - 1 : start] == " " and not following.isalpha():
+                self._drop_words()
+        else:
+            self._drop_words()
+            if character == ",":
+                self._waiting = ""
+
+    def _next_is_value(self, position: int) -> bool:
+        following = self._text[position : position + 24].lstrip(" \t[('\"")
+        return following[:1].isdigit() or following[:1] in ":=-+." or following[:3].lower() in ("nan", "inf")
+
+    def _drop_words(self) -> None:
+        if self._words:
+            if not self._metric and Kind.EPOCH < name_meaning(" ".join(self._words)).kind < Kind.RATE:
+                self._metric = " ".join(self._words)
+            self._name_last_number()
+            self._note([word.lower() for phrase in self._words for word in phrase.split()])
+        self._clear()
+
+    def _name_last_number(self) -> None:
+        """Give a number in front of the words their name, as in `0.5 avg loss`."""
+        name, pairs = " ".join(self._words), self.result.pairs
+        if self._behind_number and pairs and not pairs[-1].name and Kind.EPOCH < name_meaning(name).kind < Kind.RATE:
+            pairs[-1] = pairs[-1]._replace(name=name)
+
+    def _note(self, words: list[str]) -> None:
+        if any(name_meaning(pair.name).kind in (6, 7) for pair in self.result.pairs if pair.name):
+            return
+        self.result.is_evaluation |= not EVALUATION.isdisjoint(words)
+        self.result.is_training |= not TRAINING.isdisjoint(words)
+
+    def _clear(self) -> None:
+        self._words, self._separated, self._behind_number = [], False, False
+
+
+def _plain(digits: str) -> str:
+    digits = digits.replace("_", "")
+    if "," in digits and digits.lstrip("+-").startswith("0"):
+        return digits.replace(",", ".")
+    return digits.replace(",", "")
