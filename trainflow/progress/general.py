@@ -1,0 +1,283 @@
+"""The general reader: finds the steps in lines of any form; pure.
+
+A line is a step's if it names a counter and a figure (`rows.py`) and if a second line of the same shape has a higher
+number. Then the first one counts as well. The reader holds to the shape. If lines of the shape stay away while others
+rise, it changes to those: a program's format may change on the way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice, pairwise
+
+from trainflow.progress.ansi import without_colours
+from trainflow.progress.numbering import numbered
+from trainflow.progress.pairs import LONGEST_TEXT, Pair, Text, parse_text
+from trainflow.progress.rows import Counter, Row, line_counter, line_row
+from trainflow.progress.vocabulary import Kind, name_meaning
+from trainflow.workflow.learned_progress import EpochCounter, LearnedProgress, Sighting
+
+TO_LEARN = 2
+"""Rising lines of a shape until it is read, if none is read."""
+
+TO_CHANGE = 3
+"""The same while another shape is read, which has shown no line meanwhile."""
+
+TO_GO_BACK = 5
+"""The same for a shape whose numbers lie below the newest step."""
+
+TO_TRUST = 20
+"""The same for numbers without a name that rise by one: the numbers of a few processes do so too."""
+
+MOST_SHAPES = 8
+"""Most shapes that may be learned at a time."""
+
+MOST_FIGURES = 12
+"""Figures that are kept of a line whose shape is not read yet."""
+
+LONGEST_GAP = 6
+"""Lines without a figure within a record."""
+
+LARGEST_RECORD = 60
+"""Numbers of a record."""
+
+MOST_COLUMNS = 40
+
+_STEMS = (
+    *(
+        "loss",
+        "step",
+        "iter",
+        "epoch",
+        "batch",
+        "train",
+        "valid",
+        "accura",
+        "error",
+        "rmse",
+        "auc",
+        "reward",
+        "update",
+        "episode",
+        "round",
+    ),
+    *("learn", "ppl", "perplex", "cost", "mse", "nll", "itr", "ep.", "elbo", "objective", "score", "return", "tokens"),
+    *("损失", "verlust", "perte", "pérdida", " acc", "_acc", "xent", "timestep", "dice", "bleu", " it ", "i="),
+)
+"""Pieces of words of which a line of a step, or of a part of one, has one; almost every other line has none."""
+
+_CELLS = re.compile(r"[|│┃║]")
+_WIDE = re.compile(r"\s{2,}|\t")
+_NUMBER_CELL = re.compile(
+    r"([-+]?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|-?inf)(?:/(\d+))?(%|[A-Za-z]{1,3})?\Z", re.IGNORECASE
+)
+
+Found = tuple[datetime, int, dict[str, str]]
+"""Time, step and figures of a line."""
+
+
+class GeneralReader:
+    """Reads lines in their order, and learns their shape.
+
+    Args:
+        learned: What earlier lines have shown; the reader changes it.
+    """
+
+    def __init__(self, learned: LearnedProgress) -> None:
+        self.learned = learned
+
+    def read(self, line: str, logged_at: datetime, *, newest_step: int | None, reads_other: bool) -> list[Found]:
+        """The steps that a line shows, or that it proves earlier lines to have shown.
+
+        Args:
+            line: The line, or one state of a bar.
+            logged_at: Its time.
+            newest_step: The newest step that was read.
+            reads_other: A library's format is being read.
+        """
+        found: list[Found] = []
+        for row in self._rows(line):
+            found += self._judged(row, logged_at, newest_step, reads_other=reads_other)
+        return found
+
+    def may_read(self, lower: str) -> bool:
+        """Whether a line in lower case may be a step's or a part of one."""
+        if self.learned.columns or self.learned.record:
+            return True
+        return any(map(lower.__contains__, _STEMS))
+
+    def forget(self) -> None:
+        """Forget the lines of other shapes: a step was read."""
+        if self.learned.waiting:
+            self.learned.waiting.clear()
+            self.learned.counters.clear()
+
+    def unfinished(self) -> tuple[int, dict[str, str]] | None:
+        """Step and figures of a record that has not ended, of the shape that is read."""
+        row = self._record_row()
+        if row is None or row.shape != self.learned.shape:
+            return None
+        return _number(replace(self.learned.counter), row), row.figures
+
+    # --- lines to rows ---
+
+    def _rows(self, line: str) -> Iterator[Row]:
+        text = parse_text(line)
+        row = self._table_row(line) if self.learned.columns else None
+        row = row or line_row(text, self.learned.epoch)
+        if row is not None:
+            yield from self._ended_record()
+            yield row
+            return
+        if not text.pairs:
+            self._heading_of_table(line)
+        yield from self._record(line, text)
+
+    def _record(self, line: str, text: Text) -> Iterator[Row]:
+        """Rows of records of several lines: a counter, and figures in the lines around it."""
+        learned, pairs = self.learned, [pair for pair in text.pairs if pair.name or pair.total]
+        if text.is_evaluation and not text.is_training:
+            pairs = []
+        counter = line_counter(pairs)
+        if counter is not None and counter.kind == Kind.EPOCH and not counter.is_evaluation:
+            learned.epoch = counter.batch
+        measures = [pair for pair in pairs if Kind.EPOCH < name_meaning(pair.name).kind < Kind.OTHER]
+        if counter is None and not measures:
+            learned.gap += 1
+            if learned.record and pairs and len(learned.record) < LARGEST_RECORD:
+                learned.record += [pair[:3] for pair in pairs if pair.name]
+            elif learned.gap > LONGEST_GAP or (_ends_record(line) and not self._has_only_counter()):
+                yield from self._ended_record()
+            return
+        held = self._record_counter()
+        if counter is not None and counter.kind == Kind.EPOCH and held is not None and held.kind < Kind.EPOCH:
+            learned.gap = 0  # epochs within an iteration
+            return
+        known = {name for name, _, _ in learned.record if name}
+        is_repeated = any(pair.name in known for pair in pairs)
+        if is_repeated and counter is None and name_meaning(measures[0].name).is_evaluation:
+            return
+        if is_repeated or (counter is not None and held is not None):
+            yield from self._ended_record()
+        learned.gap = 0
+        if len(learned.record) < LARGEST_RECORD:
+            learned.record += [pair[:3] for pair in pairs]
+
+    def _record_counter(self) -> Counter | None:
+        return line_counter([Pair(*entry) for entry in self.learned.record])
+
+    def _has_only_counter(self) -> bool:
+        return self._record_counter() is not None and self._record_row() is None
+
+    def _record_row(self) -> Row | None:
+        if len(self.learned.record) < 2:
+            return None
+        return line_row(Text([Pair(*entry) for entry in self.learned.record]), self.learned.epoch)
+
+    def _ended_record(self) -> Iterator[Row]:
+        if not self.learned.record:
+            return
+        row = self._record_row()
+        self.learned.record, self.learned.gap = [], 0
+        if row is not None:
+            yield row
+
+    # --- tables ---
+
+    def _heading_of_table(self, line: str) -> None:
+        columns = _cells(without_colours(line[:LONGEST_TEXT]))
+        if not 2 <= len(columns) <= MOST_COLUMNS or any(len(cell) > 40 for cell in columns):
+            return
+        names = [_COLUMN_NAMES.get(cell, cell) for cell in columns]
+        kinds = [name_meaning(name).kind for name in names]
+        if min(kinds) <= Kind.EPOCH and any(Kind.EPOCH < kind < Kind.RATE for kind in kinds):
+            self.learned.columns = tuple(names)
+
+    def _table_row(self, line: str) -> Row | None:
+        columns, text = self.learned.columns, without_colours(line[:LONGEST_TEXT]).strip()
+        if not text or not (text[0].isdigit() or text[0] in "|│┃║"):
+            return None
+        if _CELLS.match(text) or ("|" in text and "%|" not in text):
+            cells = _cells(text)
+        else:
+            cells = [cell for cell in re.split(r"[,\s]+", text) if cell]
+        if len(cells) < len(columns):
+            return None
+        pairs = []
+        for name, cell in zip(columns, cells, strict=False):
+            if number := _NUMBER_CELL.match(cell.rstrip(":")):
+                pairs.append(Pair(name, number[1].lower(), number[2], number[3] or ""))
+        return line_row(Text(pairs), self.learned.epoch)
+
+    # --- shapes ---
+
+    def _judged(self, row: Row, logged_at: datetime, newest: int | None, *, reads_other: bool) -> list[Found]:
+        learned = self.learned
+        if row.shape == learned.shape and not reads_other:
+            self.forget()
+            return [(logged_at, _number(learned.counter, row), row.figures)]
+        rising = self._rising(row, logged_at)
+        if rising is None or len(rising) < self._needed(row, rising, newest, reads_other=reads_other):
+            return []
+        learned.shape, learned.preference = row.shape, row.preference
+        learned.counter = learned.counters[row.shape]
+        self.forget()
+        return [(each.logged_at, each.step, each.figures) for each in rising]
+
+    def _rising(self, row: Row, logged_at: datetime) -> list[Sighting] | None:
+        """The rising lines of the row's shape, the row included."""
+        learned = self.learned
+        if row.shape not in learned.waiting and len(learned.waiting) == MOST_SHAPES:
+            oldest = next(iter(learned.waiting))
+            del learned.waiting[oldest], learned.counters[oldest]
+        counter = learned.counters.setdefault(row.shape, EpochCounter())
+        seen = learned.waiting.setdefault(row.shape, [])
+        step = _number(counter, row)
+        if seen and step <= seen[-1].step:
+            if step < seen[-1].step:
+                seen.clear()
+                learned.counters[row.shape] = EpochCounter()
+                step = _number(learned.counters[row.shape], row)
+            else:
+                seen.pop()
+        seen.append(Sighting(logged_at, step, dict(islice(row.figures.items(), MOST_FIGURES))))
+        return seen
+
+    def _needed(self, row: Row, rising: list[Sighting], newest: int | None, *, reads_other: bool) -> int:
+        if row.is_weak:
+            is_dense = all(b.step - a.step == 1 for a, b in pairwise(rising))
+            return TO_TRUST if is_dense else TO_CHANGE
+        if self.learned.shape is None and not reads_other:
+            return TO_LEARN
+        if newest is not None and rising[-1].step <= newest:
+            return TO_GO_BACK
+        return TO_LEARN if row.preference < self.learned.preference and not reads_other else TO_CHANGE
+
+
+_COLUMN_NAMES = {"#": "step", "E": "epoch"}
+"""Headings of spaCy's table."""
+
+
+def _number(counter: EpochCounter, row: Row) -> int:
+    return numbered(counter, row.batch, row.total, row.epoch, restarts=row.restarts)
+
+
+def _cells(text: str) -> list[str]:
+    stripped = text.strip()
+    if _CELLS.search(stripped):
+        cells = _CELLS.split(stripped)
+    elif "," in stripped and "  " not in stripped:
+        cells = stripped.split(",")
+    elif _WIDE.search(stripped):
+        cells = _WIDE.split(stripped)
+    else:
+        cells = stripped.split()
+    return [cell.strip() for cell in cells if cell.strip()]
+
+
+def _ends_record(line: str) -> bool:
+    """Whether a line is empty, a rule, or the closing bracket of an object."""
+    return not any(character.isalnum() for character in line[:LONGEST_TEXT])
