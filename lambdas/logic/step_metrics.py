@@ -23,6 +23,7 @@ from trainflow.protocol.checkpoint_line import (
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.record.steps import non_finite_steps
 from trainflow.spec.progress import Format
+from trainflow.workflow.learned_progress import LearnedProgress
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.metric_names import STEP_FIGURES
 from trainflow.workflow.run import Hang, LogPosition, MetricsCursor
@@ -62,6 +63,8 @@ class Batch:
     """Those of them that looked like lines of steps, and could not be read as such."""
     format_name: str | None = None
     """Format of the progress, if one is known by now."""
+    learned: LearnedProgress = field(default_factory=LearnedProgress)
+    """What the reader has learned of lines in no known format."""
     num_figures: int = 0
     """Data points of the steps, at most."""
     has_replays: bool = False
@@ -163,7 +166,7 @@ def next_batch(
         batch.add(reader.held, cursor)
         batch.incomplete = reader.held
     batch.num_lines, batch.format_name = read, reader.format_name
-    batch.num_unparsable = reader.num_unparsable
+    batch.num_unparsable, batch.learned = reader.num_unparsable, reader.learned
     return batch
 
 
@@ -199,6 +202,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             # Steps that a restarted job repeats are signs of life.
             "progressed_at": now if batch.has_replays else cursor.progressed_at,
             "format_name": batch.format_name or cursor.format_name,
+            "learned": batch.learned,
             "metric_names": _metric_names(cursor, batch),
             "num_lines": min(cursor.num_lines + batch.num_lines, LINES_BEFORE_WARNING),
             "lines_unparsable": cursor.lines_unparsable + batch.num_unparsable,

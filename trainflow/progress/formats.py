@@ -18,16 +18,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from trainflow.progress.ansi import without_colours
 from trainflow.protocol.metric_aliases import by_meaning, number, whole
 
 Figures = Mapping[str, object]
 
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 _QUOTED = re.compile(rf"'([\w./-]{{1,100}})': '?({_NUMBER})'?(?=[,}}])")
 
-_TITAN = re.compile(rf"(?:^|[-\]] |INFO:? )step:\s*(\d+)\s+loss:\s*({_NUMBER})\s(.*)$")
+_TITAN = re.compile(rf"(?:^|[-\]] |:|INFO:? )step:\s*(\d+)\s+loss:\s*({_NUMBER})\s(.*)$")
 _TITAN_FIELD = re.compile(rf"(?<![\w./-])(\w[\w./-]{{0,49}}):\s*({_NUMBER})(GiB|%)?")
 _TITAN_NAMES = {
     "tps": "tokens_per_second_per_device",
@@ -78,8 +78,8 @@ def json_step(text: str) -> Figures | None:
 
 def hugging_face(text: str) -> Figures | None:
     """`{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.13'}`: the line lacks the step."""
-    begin = text.find("{'loss':")
-    if begin < 0 or "}" not in text[begin:]:
+    begin = text.find("{'")
+    if begin < 0 or "'loss':" not in text or "}" not in text[begin:]:
         return None
     figures = dict(_QUOTED.findall(text[begin:]))
     return figures if "loss" in figures and "epoch" in figures else None
@@ -102,7 +102,7 @@ def lightning(text: str) -> Figures | None:
 
 def torchtitan(text: str) -> Figures | None:
     """`[titan] 2025-10-30 14:32:58,990 - root - INFO - step:  2  loss:  6.1098  grad_norm:  4.6416  …`."""
-    found = _TITAN.search(_COLOURS.sub("", text)) if "step:" in text else None
+    found = _TITAN.search(without_colours(text)) if "step:" in text else None
     if found is None:
         return None
     step, loss, rest = found.groups()

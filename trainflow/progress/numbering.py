@@ -78,10 +78,15 @@ class CountedLines:
     """Steps from one line to the next."""
     last_step: int = 0
     last_epoch: float | None = None
+    total: int | None = None
+    """Last step of the training; None if the spec does not say it."""
 
     def number(self, epoch: float | None) -> int | None:
-        """The step of the next line; None for one that a restarted program prints again, of an earlier epoch."""
+        """The step of the next line; None for one that a restarted program prints again: of an earlier epoch, or behind
+        the last step."""
         if epoch is not None and self.last_epoch is not None and epoch < self.last_epoch:
+            return None
+        if self.total is not None and self.last_step >= self.total:
             return None
         return self.last_step + self.lines_apart
 

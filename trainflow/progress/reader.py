@@ -12,32 +12,41 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from datetime import UTC, datetime
 from typing import Literal
 
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line, step_from_figures
 from trainflow.progress import formats
+from trainflow.progress.general import GeneralReader
+from trainflow.progress.numbering import CountedLines
 from trainflow.progress.reading_state import MOST_UNMATCHED, LinesWithoutStep, ReadingState, proposed_pattern
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.step_report import METRICS
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
 from trainflow.spec.progress import Format, named, read_from_files
 from trainflow.spec.run_spec import RunSpec
+from trainflow.workflow.learned_progress import LearnedProgress
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import MetricsCursor
 
 TRAINFLOW = "trainflow"
 """Format of Trainflow's own two lines."""
 
-PATTERN, JSON_LINES, JSON_STEP = "pattern", "json_lines", "json"
+PATTERN, JSON_LINES, JSON_STEP, GENERAL = "pattern", "json_lines", "json", "general"
 
 AUTOMATIC = (JSON_STEP, *formats.PRESETS)
 """Formats that `auto` tries, in this order, besides Trainflow's own lines."""
 
 LINES_BEFORE_WARNING = 200
 """Number of lines without a step until the format is probably wrong."""
+
+LINES_TO_CHANGE = 3
+"""Lines of a library's format that change the format, while the general reader has read no line."""
+
+LINES_TO_DOUBT = 50
+"""Lines without a step until lines without the word `loss` are looked at beside a library's format."""
 
 LONGEST_LINE = 64 * 1024
 """Characters of a line that are read; what a function keeps of a line is as long."""
@@ -50,33 +59,6 @@ another program's lines may begin with the word as well."""
 _LIKE_JSON = re.compile(rf'^{PREFIX}\s*\{{\s*"')
 
 Parse = Callable[[str], formats.Figures | None]
-
-
-@dataclass
-class Numbering:
-    """Numbers for the lines of a format without numbers: they are counted."""
-
-    lines_apart: int = 1
-    """Steps from one line to the next."""
-    last_step: int = 0
-    last_epoch: float | None = None
-    total: int | None = None
-    """Last step of the training; None if the spec does not say it."""
-
-    def number(self, epoch: float | None) -> int | None:
-        """The step of the next line; None for one that a restarted program prints again: of an earlier epoch, or behind
-        the last step."""
-        if epoch is not None and self.last_epoch is not None and epoch < self.last_epoch:
-            return None
-        if self.total is not None and self.last_step >= self.total:
-            return None
-        return self.last_step + self.lines_apart
-
-    def advance(self, step: int, epoch: float | None) -> None:
-        """Remember the newest step."""
-        if step > self.last_step:
-            self.last_step = step
-            self.last_epoch = epoch if epoch is not None else self.last_epoch
 
 
 class ProgressReader:
@@ -99,10 +81,13 @@ class ProgressReader:
     ) -> None:
         before = behind or MetricsCursor()
         self._is_automatic = progress == "auto"
-        self._numbering = Numbering(lines_apart, before.last_step or 0, before.last_epoch, total)
+        self._numbering = CountedLines(lines_apart, before.last_step or 0, before.last_epoch, total)
         self._incomplete_step, self._known_figures = before.last_step, before.figures_before_report
         self._pattern = _pattern_of(progress)
+        self._preset = progress.preset if isinstance(progress, Format) else None
         self.format_name = _format_behind(before) if self._is_automatic else _format_of(progress)
+        if self._preset and before.format_name == GENERAL:
+            self.format_name = GENERAL
         """Name of the format; None while none is known."""
         self._clues = _clues(self.format_name)
         self.num_lines = 0
@@ -112,14 +97,35 @@ class ProgressReader:
         """Steps and reports that were found, finished or not."""
         self.num_unparsable = 0
         """Lines that looked like lines of steps in the format, and could not be read as such."""
-        self.held: Step | None = None
+        self._general: GeneralReader | None = None
+        self._started = before.last_step is not None
+        self._matches_of_others = 0
+        self._newest_at = datetime.min
+        if self._is_automatic or self._preset:
+            self._general = GeneralReader(deepcopy(before.learned))
+        self._held: Step | None = None
         """The step of the newest metrics line as long as its report may follow. The end of the lines finishes it."""
+
+    @property
+    def held(self) -> Step | None:
+        """The newest step as long as more of it may follow. The end of the lines finishes it."""
+        if self._held is not None or self._general is None or self.format_name != GENERAL:
+            return self._held
+        unfinished = self._general.unfinished()
+        if unfinished is None:
+            return None
+        step, figures = unfinished
+        return step_from_figures({"step": step, **figures}, logged_at=self._newest_at)
+
+    @property
+    def learned(self) -> LearnedProgress:
+        """What the general reader has learned."""
+        return self._general.learned if self._general else LearnedProgress()
 
     def read(self, line: LogLine) -> list[Step]:
         """The steps that a line finishes, in the order of the log."""
         self.num_lines += 1
-        first, second, third = self._clues
-        if first not in line.text and second not in line.text and third not in line.text:
+        if not self._has_clue(line.text):
             self._without_step.add(line.text)
             return []
         found_before = self.num_found
@@ -130,6 +136,21 @@ class ProgressReader:
         else:
             self._without_step.add(line.text)
         return steps
+
+    def _has_clue(self, text: str) -> bool:
+        first, second, third = self._clues
+        if first in text or second in text or third in text:
+            return True
+        if self._general is None or self.format_name == TRAINFLOW:
+            return False
+        lower = text.lower()
+        if self._reads_library() and self._without_step.count < LINES_TO_DOUBT:
+            return "loss" in lower
+        return self._general.may_read(lower)
+
+    def _reads_library(self) -> bool:
+        """Whether the steps are in the format of a library, or in JSON."""
+        return self.format_name not in (None, GENERAL) and (self.num_found > 0 or self._started)
 
     def reading_state(self) -> ReadingState:
         """Whether steps are being read now, and the lines that are not read."""
@@ -148,22 +169,24 @@ class ProgressReader:
         A bar is one line that is written over: it shows a step again with a newer loss, of which the last one counts,
         and an epoch's beginning again at its end.
         """
-        text, shown = line.text[:LONGEST_LINE], None
-        for piece in text.split("\r") if "\r" in text else (text,):
+        shown: Step | None = None
+        for piece in line.text.split("\r") if "\r" in line.text else (line.text,):
+            text = piece[:LONGEST_LINE]
             if self._is_automatic or self.format_name == TRAINFLOW:
-                own = self._own_line(piece, line.logged_at)
+                own = self._own_line(text, line.logged_at)
                 if own is not None:
                     yield from own
                     continue
-            step = self._step(piece, line)
-            if step is None and self._is_unparsable(piece):
+            steps = self._steps(text, line.logged_at)
+            if not steps and self._is_unparsable(text):
                 self.num_unparsable += 1
-            if step is None or (shown is not None and step.step < shown.step):
-                continue
-            self._count(step)
-            if shown is not None and shown.step < step.step:
-                yield shown
-            shown = step
+            for step in steps:
+                if shown is not None and step.step < shown.step:
+                    continue
+                self._count(step)
+                if shown is not None and shown.step < step.step:
+                    yield shown
+                shown = step
         if shown is not None:
             yield shown
 
@@ -171,7 +194,7 @@ class ProgressReader:
         """The steps that one of Trainflow's own lines finishes; None for any other line."""
         # Decision 82: only this reader puts the two lines of a step together.
         if "step_loss" in piece and (step := parse_metrics_line(piece)) is not None:
-            finished, self.held = [self.held] if self.held else [], step
+            finished, self._held = [self._held] if self._held else [], step
         elif METRICS in piece and (step := parse_report_line(piece, printed_at)) is not None:
             finished = self._reported(step)
         else:
@@ -182,10 +205,10 @@ class ProgressReader:
 
     def _reported(self, report: Step) -> list[Step]:
         """The steps that a report finishes. One without a metrics line is a step by itself."""
-        held = self.held
+        held = self._held
         if held is None or held.step > report.step:
             return [self._completed(report)]
-        self.held = None
+        self._held = None
         return [self._completed(held.with_metrics(report.metrics))] if held.step == report.step else [held, report]
 
     def _completed(self, step: Step) -> Step:
@@ -200,19 +223,59 @@ class ProgressReader:
         self.num_found += 1
         self._numbering.advance(step.step, step.epoch)
 
-    def _step(self, piece: str, line: LogLine) -> Step | None:
-        names = AUTOMATIC if self.format_name is None else (self.format_name,)
-        for name in names:
+    def _steps(self, piece: str, logged_at: datetime) -> list[Step]:
+        """The steps of a line, in the format that is read; otherwise a library's format counts before the general
+        reader."""
+        general_first = self.format_name == GENERAL and not self._preset
+        if general_first and (found := self._steps_of_any_form(piece, logged_at)):
+            return found
+        step = self._step_of_library(piece, logged_at)
+        if step is None:
+            return [] if general_first else self._steps_of_any_form(piece, logged_at)
+        if self._general is not None:
+            self._general.forget()
+        return [step]
+
+    def _steps_of_any_form(self, piece: str, logged_at: datetime) -> list[Step]:
+        if self._general is None or self.format_name == TRAINFLOW:
+            return []
+        self._newest_at = logged_at
+        found = self._general.read(piece, logged_at, newest_step=self._newest_step(), reads_other=self._reads_library())
+        if found:
+            self.format_name, self._matches_of_others = GENERAL, 0
+        steps = (step_from_figures({"step": number, **figures}, logged_at=at) for at, number, figures in found)
+        return [step for step in steps if step is not None]
+
+    def _newest_step(self) -> int | None:
+        return self._numbering.last_step if self.num_found or self._started else None
+
+    def _step_of_library(self, piece: str, logged_at: datetime) -> Step | None:
+        for name in self._names():
             figures = self._figures(name, piece)
             if figures is None:
                 continue
-            step = step_from_figures(figures, logged_at=line.logged_at)
-            if step is not None:
+            step = step_from_figures(figures, logged_at=logged_at)
+            if step is not None and self._may_change_to(name):
                 self.format_name = name
                 return step
             # A pattern finds lines of steps alone; other formats also find figures in lines of another meaning.
             self.num_unparsable += name == PATTERN
         return None
+
+    def _names(self) -> tuple[str, ...]:
+        """The formats that are tried."""
+        if self._preset:
+            return (self._preset,)
+        if self.format_name is None or self.format_name == GENERAL:
+            return AUTOMATIC
+        return (self.format_name,)
+
+    def _may_change_to(self, name: str) -> bool:
+        """Whether a library's line counts although the general reader reads another one."""
+        if self.format_name != GENERAL or self._preset:
+            return True
+        self._matches_of_others += 1
+        return self._matches_of_others >= LINES_TO_CHANGE
 
     def _is_unparsable(self, piece: str) -> bool:
         """Whether a line without a step looks like a line of one. A library's own lines cannot be recognized safely."""
@@ -298,6 +361,12 @@ def _format_of(progress: Literal["auto", "none"] | Format) -> str | None:
     if read_from_files(progress):
         return TRAINFLOW
     return PATTERN if progress.pattern else JSON_LINES
+
+
+def reads(lines: Sequence[str]) -> bool:
+    """Whether `auto` reads steps in these lines of a program, of which each has a higher number than the one before."""
+    reader, now = ProgressReader("auto"), datetime.now(UTC)
+    return sum(len(reader.read(LogLine(now, line))) for line in lines) > 0
 
 
 def lines_apart(spec: RunSpec) -> int:

@@ -13,6 +13,7 @@ from trainflow.deployment.backends import BackendName
 from trainflow.nodes.failed_nodes import FailedNodes
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.spec.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
+from trainflow.workflow.learned_progress import LearnedProgress
 
 
 class Fact(BaseModel):
@@ -157,6 +158,8 @@ class MetricsCursor(Fact):
     """Time when the first step was seen, by the Lambda's clock."""
     format_name: str | None = None
     """Format of the program's progress, once a line has shown it; it stays the same for the run."""
+    learned: LearnedProgress = Field(default_factory=LearnedProgress)
+    """State of the general reader, which reads the lines of programs without a known format."""
     last_epoch: float | None = None
     """Epoch of the newest step."""
     metric_names: tuple[str, ...] = ()
