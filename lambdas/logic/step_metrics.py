@@ -64,7 +64,7 @@ class Batch:
     format_name: str | None = None
     """Format of the progress, if one is known by now."""
     learned: LearnedProgress = field(default_factory=LearnedProgress)
-    """What the reader has learned of lines in no known format."""
+    """State of the general reader, which reads lines in other formats."""
     num_figures: int = 0
     """Data points of the steps, at most."""
     has_replays: bool = False

@@ -67,7 +67,7 @@ _STEMS = (
     *("learn", "ppl", "perplex", "cost", "mse", "nll", "itr", "ep.", "elbo", "objective", "score", "return", "tokens"),
     *("损失", "verlust", "perte", "pérdida", " acc", "_acc", "xent", "timestep", "dice", "bleu", " it ", "i="),
 )
-"""Pieces of words of which a line of a step, or of a part of one, has one; almost every other line has none."""
+"""Pieces of words. Each line of a step, or of a part of one, has one of them; almost every other line lacks them."""
 
 _CELLS = re.compile(r"[|│┃║]")
 _WIDE = re.compile(r"\s{2,}|\t")

@@ -2,7 +2,7 @@
 
 The functions know forms such as `step=10`, `Step 10, Loss: 2.31`, `Epoch: [0][10/100]`, `"loss": 2.5`,
 `loss tensor(2.5, device='cuda:0')`, `| train/loss | 2.5 |` and `200/ 2983 batches`. Dates, times, addresses and the
-numbers of source lines are no numbers here.
+numbers of source lines are left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Pair(NamedTuple):
 
 @dataclass
 class Text:
-    """What a line says."""
+    """Names and numbers of a line, and words about the line as a whole."""
 
     pairs: list[Pair] = field(default_factory=list)
     is_evaluation: bool = False

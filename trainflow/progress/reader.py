@@ -119,7 +119,7 @@ class ProgressReader:
 
     @property
     def learned(self) -> LearnedProgress:
-        """What the general reader has learned."""
+        """State of the general reader."""
         return self._general.learned if self._general else LearnedProgress()
 
     def read(self, line: LogLine) -> list[Step]:
@@ -166,7 +166,7 @@ class ProgressReader:
     def _found(self, line: LogLine) -> Iterator[Step]:
         """The finished steps, those of one line in ascending order.
 
-        A bar is one line that is written over: it shows a step again with a newer loss, of which the last one counts,
+        A bar is one line that is written over: it shows a step again with a newer loss, and the last one counts,
         and an epoch's beginning again at its end.
         """
         shown: Step | None = None
@@ -317,7 +317,7 @@ class ProgressReader:
 
 
 def _clues(format_name: str | None) -> tuple[str, str, str]:
-    """Three words of which a line of a step has one; almost every line of a verbose program has none."""
+    """Three words. Each line of a step has one of them; almost every line of a verbose program lacks them."""
     match format_name:
         case "pattern":
             return "", "", ""
@@ -364,7 +364,7 @@ def _format_of(progress: Literal["auto", "none"] | Format) -> str | None:
 
 
 def reads(lines: Sequence[str]) -> bool:
-    """Whether `auto` reads steps in these lines of a program, of which each has a higher number than the one before."""
+    """Whether `auto` reads steps in these lines of a program, whose numbers rise from line to line."""
     reader, now = ProgressReader("auto"), datetime.now(UTC)
     return sum(len(reader.read(LogLine(now, line))) for line in lines) > 0
 

@@ -36,7 +36,7 @@ class Row:
     restarts: bool
     """The counter is one of batches, which begins anew with each epoch."""
     is_weak: bool
-    """The counter has no name, and could be the number of a process."""
+    """The counter lacks a name, and could be the number of a process."""
     figures: dict[str, str]
     """Figures under the names that the program prints; the training's loss is called `loss`."""
 
