@@ -1,8 +1,9 @@
 """The general reader: finds the steps in lines of any form; pure.
 
 A line is a step's if it names a counter and a figure (`rows.py`) and if a second line of the same shape has a higher
-number. Then the first one counts as well. The reader holds to the shape. If lines of the shape stay away while others
-rise, it changes to those: a program's format may change on the way.
+number. Then the first one counts as well. A step with the training's loss needs no second line. The reader holds to
+the shape. If lines of the shape stay away while others rise, it changes to those: a program's format may change on the
+way.
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ class GeneralReader:
             is_dense = all(b.step - a.step == 1 for a, b in pairwise(rising))
             return TO_TRUST if is_dense else TO_CHANGE
         if self.learned.shape is None and not reads_other:
-            return TO_LEARN
+            return 1 if row.is_certain else TO_LEARN
         if newest is not None and rising[-1].step <= newest:
             return TO_GO_BACK
         return TO_LEARN if row.preference < self.learned.preference and not reads_other else TO_CHANGE

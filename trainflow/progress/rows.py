@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainflow.progress.pairs import Pair, Text
-from trainflow.progress.vocabulary import Kind, Meaning, name_meaning, word_set
+from trainflow.progress.vocabulary import PLURALS, Kind, Meaning, name_meaning, word_set
 from trainflow.protocol.metric_aliases import MAX_METRICS, whole
 
 TRAINING_LOSS, METRIC, RATE, EVALUATION = 0, 2, 3, 4
@@ -37,6 +37,8 @@ class Row:
     """The counter is one of batches, which begins anew with each epoch."""
     is_weak: bool
     """The counter lacks a name, and could be the number of a process."""
+    is_certain: bool
+    """One such line is enough: a step, an iteration or a batch with the training's loss."""
     figures: dict[str, str]
     """Figures under the names that the program prints; the training's loss is called `loss`."""
 
@@ -87,8 +89,21 @@ def line_row(text: Text, heading_epoch: int | None = None) -> Row | None:
         epoch=epoch if counter.kind != Kind.EPOCH else None,
         restarts=counter.kind == Kind.BATCH,
         is_weak=counter.is_weak,
+        is_certain=preference == TRAINING_LOSS and _is_certain(counter, text.pairs, index),
         figures=_figures(text.pairs, counter, index if preference == TRAINING_LOSS else None, epoch),
     )
+
+
+def _is_certain(counter: Counter, pairs: Sequence[Pair], loss: int) -> bool:
+    """Whether a counter and a loss are a training step's, and neither settings nor an evaluation's.
+
+    `steps: 1000, loss: 2` may be settings; `step 10 loss 2.31` is none. A program that prints both losses in one line
+    may print its training's own lines as well. An object within a sentence belongs to the sentence.
+    """
+    is_plural = counter.kind > Kind.GLOBAL_STEP and not PLURALS.isdisjoint(re.split(r"[\s_]", counter.name.lower()))
+    counts = counter.kind < Kind.EPISODE and not counter.is_weak and (not is_plural or counter.total is not None)
+    evaluates = any(name_meaning(pair.name).is_evaluation for pair in pairs if pair.name)
+    return counts and not evaluates and bool(_DECIMAL.search(pairs[loss].value)) and pairs[-1].behind != "} "
 
 
 def line_counter(pairs: Sequence[Pair]) -> Counter | None:

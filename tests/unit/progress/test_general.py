@@ -83,10 +83,24 @@ def test_the_steps_are_the_same_wherever_the_polls_fall(name: str, cuts: list[in
     assert polled(lines, cuts) == polled(lines, [])
 
 
-def test_one_line_is_no_progress_and_the_second_one_brings_the_first_back() -> None:
-    assert numbers(["step 10 | loss 2.31"]) == []
-    assert numbers(["step 10 | loss 2.31", "step 20 | loss 2.11"]) == [10, 20]
-    assert numbers(["step 10 | loss 2.31", "step 10 | loss 2.11"]) == []
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("steps: 10, loss: 2.31", "steps: 20, loss: 2.11"),
+        ("step 10 | accuracy 0.5", "step 20 | accuracy 0.7"),
+        ("epoch 1: loss 2.31", "epoch 2: loss 2.11"),
+        ("step 10: train loss 2.3, val loss 2.5", "step 20: train loss 2.1, val loss 2.4"),
+    ],
+)
+def test_a_line_that_may_be_a_setting_or_an_evaluation_counts_once_a_second_one_rises(first: str, second: str) -> None:
+    assert numbers([first]) == []
+    assert len(numbers([first, second])) == 2
+    assert numbers([first, first.replace("2.3", "2.1")]) == []
+
+
+@pytest.mark.parametrize("line", ["step 10 | loss 2.31", "[10/200] loss=2.31", "completed step: 10, loss: 1e-3"])
+def test_a_step_with_the_trainings_loss_counts_at_once(line: str) -> None:
+    assert numbers([line]) == [10]
 
 
 def test_figures_keep_the_names_that_the_program_prints() -> None:
