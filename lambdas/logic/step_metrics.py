@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Literal
 
+from lambdas.logic.signs_of_life import NEWEST_LINES, RecentLines
 from trainflow.failures.hangs import CLUES, hang_line
 from trainflow.observed.step import OWN_FIGURES, Step
 from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader
@@ -69,6 +71,8 @@ class Batch:
     """Data points of the steps, at most."""
     has_replays: bool = False
     """Whether there were lines of steps that have been published before: a restarted job repeats them."""
+    newest_lines: deque[str] = field(default_factory=lambda: deque(maxlen=NEWEST_LINES))
+    """The newest lines behind the last step."""
     hang: Hang | None = None
     """A hang that the lines, or earlier ones, tell of, if nothing has followed."""
     hang_is_new: bool = False
@@ -137,9 +141,10 @@ def next_batch(
     """
     reader = ProgressReader(progress, lines_apart=lines_apart, total=total, behind=cursor)
     batch = Batch(hang=cursor.hang)
-    read = 0
+    read, newest_lines = 0, batch.newest_lines
     clue1, clue2, clue3, clue4 = CLUES
     for read, line in enumerate(lines, start=1):  # noqa: B007  (counts the lines)
+        newest_lines.append(line.text)
         words = line.text.lower()
         if batch.hang or clue1 in words or clue2 in words or clue3 in words or clue4 in words:
             batch.watch_hang(line)
@@ -160,6 +165,7 @@ def next_batch(
             batch.add(step, cursor)
         if reader.num_found > found_before:
             batch.hang = None
+            newest_lines.clear()
         if batch.is_full:
             break
     if reader.held is not None:
@@ -196,6 +202,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
         now: Time of the poll.
     """
     steps = [step for step in batch.steps if not step.is_addition]
+    is_alive, known_lines = _life(cursor, batch, log=log)
     ahead = cursor.model_copy(
         update={
             "log": log,
@@ -207,6 +214,8 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "num_lines": min(cursor.num_lines + batch.num_lines, LINES_BEFORE_WARNING),
             "lines_unparsable": cursor.lines_unparsable + batch.num_unparsable,
             "printed_at": now if batch.num_lines else cursor.printed_at,
+            "changed_at": now if is_alive else cursor.changed_at,
+            "known_lines": known_lines,
             "read_at": now,
             "figures_before_report": _figures_before_report(cursor, batch),
             "lost_files": batch.lost_files or cursor.lost_files,
@@ -238,6 +247,20 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
     )
 
 
+def _life(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None) -> tuple[bool, tuple[int, ...]]:
+    """Whether the lines of a batch are a sign of life, and the lines to compare the next ones with."""
+    # Decision 88: what a program prints after a step is compared only with what it has printed since.
+    has_steps = bool(batch.steps or batch.has_replays)
+    begins = has_steps or not _is_same_pod(cursor, log)
+    recent = RecentLines(() if begins else cursor.known_lines)
+    signs = [recent.add(text) for text in batch.newest_lines]
+    return has_steps or bool(batch.checkpoints) or any(signs), recent.known
+
+
+def _is_same_pod(cursor: MetricsCursor, log: LogPosition | None) -> bool:
+    return cursor.log is not None and log is not None and cursor.log.pod == log.pod
+
+
 def _hang(batch: Batch, *, now: datetime) -> Hang | None:
     """The hang that is known after a batch. One that the batch was the first to tell of has been seen now."""
     if batch.hang is None or not batch.hang_is_new:
@@ -247,8 +270,7 @@ def _hang(batch: Batch, *, now: datetime) -> Hang | None:
 
 def _longest_pause_seconds(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, now: datetime) -> float:
     """The longest pause between steps; that between two pods' has a restart in it."""
-    is_same_pod = cursor.log is not None and log is not None and cursor.log.pod == log.pod
-    if not is_same_pod or cursor.progressed_at is None or not (batch.steps or batch.has_replays):
+    if not _is_same_pod(cursor, log) or cursor.progressed_at is None or not (batch.steps or batch.has_replays):
         return cursor.longest_pause_seconds
     return max(cursor.longest_pause_seconds, (now - cursor.progressed_at).total_seconds())
 

@@ -144,28 +144,36 @@ def require_no_hang(
 def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *, limits: Limits, now: datetime) -> None:
     """Require that a training job gets on: a job that hangs in a collective appears busy for ever.
 
-    A job that has logged a step has to log the next one. Of one that has not, perhaps because its program reports no
-    steps, any new line in rank 0's log is a sign of life. A program beside it, where there is one, prints a line when
-    files below the run's folder have changed (`trainer.steps.progress`). Utilization of devices is no sign: ranks that
-    wait in a collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
+    A step is a sign of life, and so is a line that differs from the newest ones: a program whose steps are not read any
+    more, or never were, goes on (`lambdas.logic.signs_of_life`). A program beside it prints a line when files below the
+    run's folder have changed (`trainer.steps.progress`). Utilization of devices is no sign: ranks that wait in a
+    collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
 
     Raises:
-        JobStalled: If no step, or no sign of life, was seen for `limits.stall_minutes`.
+        JobStalled: If no sign of life was seen for `limits.stall_minutes`.
     """
     if job.stage is not Stage.TRAINING or status.started_at is None:
         return
-    printed_at = progress.printed_at if progress.last_step is None else None
-    last_sign = max(filter(None, (progress.progressed_at, printed_at, status.started_at)))
-    if now - last_sign <= timedelta(minutes=limits.stall_minutes):
+    signs = (progress.progressed_at, _changed_at(progress), status.started_at)
+    if now - max(filter(None, signs)) <= timedelta(minutes=limits.stall_minutes):
         return
     minutes = f"for {limits.stall_minutes:g} minutes"
     if progress.last_step is not None:
-        raise JobStalled(f"The job '{job.name}' has not logged a step after {progress.last_step} {minutes}.")
+        raise JobStalled(
+            f"The job '{job.name}' has not logged a step after {progress.last_step} {minutes}, nor a line that differs "
+            "from those before, and no file of the run was seen to change."
+        )
     raise JobStalled(
-        f"The job '{job.name}' has not printed a new line {minutes}. It has reported no step yet, so rank 0's log was "
-        "watched, in which changed files of the run's folder appear too if the spec's field progress is 'none' or "
-        "names files."
+        f"The job '{job.name}' has not printed a new line {minutes} that differs from those before. It has reported no "
+        "step yet, so rank 0's log was watched, in which changed files of the run's folder appear, too."
     )
+
+
+def _changed_at(progress: MetricsCursor) -> datetime | None:
+    """Time of the newest line that is a sign of life; a position of an earlier version knows only that of any line."""
+    if progress.changed_at is None and progress.last_step is None:
+        return progress.printed_at
+    return progress.changed_at
 
 
 COMPILER_SILENCE = timedelta(hours=3)

@@ -170,6 +170,11 @@ class MetricsCursor(Fact):
     """Lines read so far, counted up to `trainflow.progress.reader.LINES_BEFORE_WARNING`."""
     printed_at: datetime | None = None
     """Time when a new line of any kind was last seen, by the Lambda's clock."""
+    changed_at: datetime | None = None
+    """Time when a line that is a sign of life was last seen, by the Lambda's clock: `lambdas.logic.signs_of_life`. None
+    in positions of earlier versions."""
+    known_lines: tuple[int, ...] = ()
+    """Checksums of the newest different lines since the last step."""
     read_at: datetime | None = None
     """Time when the log was last read, with or without a new line, by the Lambda's clock."""
     log_rotations: int = 0
@@ -193,6 +198,8 @@ class MetricsCursor(Fact):
         signs = {
             "progressed_at": later.progressed_at,
             "printed_at": later.printed_at,
+            "changed_at": later.changed_at,
+            "known_lines": later.known_lines,
             "read_at": later.read_at,
             "hang": later.hang,
         }
