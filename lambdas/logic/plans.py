@@ -133,13 +133,19 @@ def _code(run: Run) -> Code | None:
 
 
 def _progress(run: Run) -> Progress | None:
-    """The relay of a program that writes its steps to files, or writes none; others print them in their log."""
+    """The relay of what a program writes to files: its steps, and that it goes on.
+
+    Our own programs print their steps. In a Slurm job, whose working folder may be a home folder, only files that the
+    spec names are read.
+    """
     progress = run.spec.progress
+    if isinstance(progress, Format) and read_from_files(progress):
+        return Progress(tensorboard=progress.tensorboard, trainer_state=progress.trainer_state)
     if progress == "none":
         return Progress()
-    if not isinstance(progress, Format) or not read_from_files(progress):
-        return None
-    return Progress(tensorboard=progress.tensorboard, trainer_state=progress.trainer_state)
+    # Decision 88: the log may show no step although the program writes them to files.
+    is_searched = not run.spec.workload.is_ours and run.tools_image is not None
+    return Progress(search=True) if is_searched else None
 
 
 def _report(run: Run) -> Report | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from trainer.progress_files.event_files import FILES, EventFile
+from trainer.progress_files.event_files import EventFile
 
 QUIET_SECONDS = 15.0
 """Seconds without a later step before a step's scalars count as complete."""
@@ -18,6 +18,14 @@ SUMMARIES = ("train_", "total_flos")
 
 Step = Mapping[str, Any]
 """Figures of a step by name, `step` among them."""
+
+Paths = Callable[[], Iterable[Path]]
+"""Finds the files that are there now."""
+
+
+def below(folder: Path, pattern: str) -> Paths:
+    """The files below a folder that a glob finds."""
+    return lambda: sorted(folder.glob(pattern))
 
 
 class StepFiles(Protocol):
@@ -32,10 +40,10 @@ class StepFiles(Protocol):
 
 
 class TensorBoardSteps:
-    """Scalars of all event files below a folder, put together by their step."""
+    """Scalars of event files, put together by their step."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder = folder
+    def __init__(self, paths: Paths, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._paths = paths
         self._clock = clock
         self._files: dict[Path, EventFile] = {}
         self._open: dict[int, dict[str, Any]] = {}
@@ -44,7 +52,7 @@ class TensorBoardSteps:
 
     def new_steps(self, *, final: bool) -> Iterator[Step]:
         """See `StepFiles`."""
-        for path in sorted(self._folder.rglob(FILES)):
+        for path in self._paths():
             for scalar in self._files.setdefault(path, EventFile(path)).new_scalars():
                 if scalar.step > self._last:
                     figures = self._open.setdefault(scalar.step, {})
@@ -61,15 +69,15 @@ class TensorBoardSteps:
 class TrainerStateSteps:
     """The log's history in the newest of Hugging Face's `trainer_state.json`; it does not contain times."""
 
-    def __init__(self, folder: Path, pattern: str) -> None:
-        self._folder, self._pattern = folder, pattern
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
         self._seen: tuple[Path, int] | None = None
         self._last = -1
 
     def new_steps(self, *, final: bool) -> Iterator[Step]:
         """See `StepFiles`. The file is complete once a step is in it."""
         del final
-        changed = {path: path.stat().st_mtime_ns for path in self._folder.glob(self._pattern)}
+        changed = {path: path.stat().st_mtime_ns for path in self._paths()}
         newest = max(changed.items(), key=lambda entry: entry[1], default=None)
         if newest is None or newest == self._seen:
             return

@@ -1,8 +1,9 @@
 """Print the progress of a program that writes it to files.
 
 The functions read the log and no file system. So a thread of the supervisor reads the files below the run's folder
-while the program runs. It prints a report line for each new step, and a line when files have changed in a minute
-without a step. It prints on the node of rank 0, and, where ranks are assigned at run time, on every node.
+while the program runs, and those of the working folder if it has to search. It prints a report line for each new step,
+and a line when files have changed in a minute without a step. It prints on the node of rank 0, and, where ranks are
+assigned at run time, on every node.
 
 It never makes the training fail: what goes wrong with the files is one line on stderr.
 """
@@ -11,13 +12,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from trainer.progress_files.steps import StepFiles, TensorBoardSteps, TrainerStateSteps
+from trainer.progress_files.event_files import FILES
+from trainer.progress_files.search import PASSED_OVER, SearchedSteps
+from trainer.progress_files.steps import StepFiles, TensorBoardSteps, TrainerStateSteps, below
 from trainer.runtime.node import Node
 from trainer.runtime.workers import Worker
 from trainflow.protocol.plan import Progress
@@ -39,7 +43,11 @@ MAX_STEPS_OF_A_FAILURE = 20
 """The same when the command has failed: its error message has to stay near the end of the log."""
 
 MAX_FILES = 10_000
-"""Most files whose changes are watched."""
+"""Most files of a folder whose changes are watched."""
+
+_OF_MONITORS = re.compile(r"/wandb/.*\.(?:wandb|log)$|/metrics/system/|/gpu\w*\.csv$|/neuron-monitor")
+"""Files of programs that watch the machine. They grow also while the training hangs: W&B's and MLflow's system metrics
+(wandb.sdk.internal.system, mlflow.system_metrics)."""
 
 
 def relayed(step: Progress, node: Node, run: Callable[[], int]) -> int:
@@ -53,31 +61,42 @@ def relayed(step: Progress, node: Node, run: Callable[[], int]) -> int:
     run_dir = node.environment.run_dir
     if run_dir is None or node.rank != 0:
         return run()
-    relay = Relay(run_dir, files_of(step, run_dir))
+    folders = (run_dir, *working_folder()) if step.search else (run_dir,)
+    relay = Relay(*folders, files=files_of(step, folders))
     relay.start()
     code = run()
     relay.stop(failed=code != 0)
     return code
 
 
-def files_of(step: Progress, run_dir: Path) -> StepFiles | None:
-    """The files that hold steps; None for a program without such files."""
+def working_folder() -> Iterator[Path]:
+    """The program's working folder, unless that is the whole file system."""
+    folder = Path.cwd()
+    if folder != folder.parent:
+        yield folder
+
+
+def files_of(step: Progress, folders: Sequence[Path]) -> StepFiles | None:
+    """The files that hold steps, the run's folder being the first; None for a program without such files."""
+    run_dir = folders[0]
     if step.tensorboard is not None:
-        return TensorBoardSteps(run_dir / step.tensorboard)
-    return None if step.trainer_state is None else TrainerStateSteps(run_dir, step.trainer_state)
+        return TensorBoardSteps(below(run_dir / step.tensorboard, f"**/{FILES}"))
+    if step.trainer_state is not None:
+        return TrainerStateSteps(below(run_dir, step.trainer_state))
+    return SearchedSteps(folders) if step.search else None
 
 
 class Relay:
     """Prints what the files say, in a thread of its own.
 
     Args:
-        run_dir: The run's folder.
+        folders: Folders whose changes are watched, such as the run's.
         files: Files that tell steps, if there are any.
         write: Writes one line; a whole line in one call, since the command writes into the same stream.
     """
 
-    def __init__(self, run_dir: Path, files: StepFiles | None, *, write: Callable[[str], None] | None = None) -> None:
-        self._run_dir, self._files = run_dir, files
+    def __init__(self, *folders: Path, files: StepFiles | None, write: Callable[[str], None] | None = None) -> None:
+        self._folders, self._files = folders, files
         self._write = write or _write_line
         self._stopping = threading.Event()
         self._failed = False
@@ -112,7 +131,7 @@ class Relay:
 
     def tell_changes(self) -> None:
         """Print a line if files have changed since the call before."""
-        now = dict(_states(self._run_dir))
+        now = {path: state for folder in self._folders for path, state in _states(folder)}
         before, self._before = self._before, now
         changed = sum(before.get(path) != state for path, state in now.items()) if before is not None else 0
         if changed:
@@ -144,9 +163,12 @@ def _finite(figures: dict[str, float]) -> dict[str, float | str]:
 def _states(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Path, time of change and size of each file below a folder."""
     count = 0
-    for place, _, names in os.walk(folder):
+    for place, inner, names in os.walk(folder):
+        inner[:] = [name for name in inner if name not in PASSED_OVER]
         for name in names:
             path = os.path.join(place, name)  # noqa: PTH118  (strings: there may be thousands)
+            if _OF_MONITORS.search(path):
+                continue
             try:
                 status = os.stat(path)  # noqa: PTH116
             except OSError:

@@ -23,7 +23,7 @@ from trainflow.progress.general import GeneralReader
 from trainflow.progress.numbering import CountedLines
 from trainflow.progress.reading_state import MOST_UNMATCHED, LinesWithoutStep, ReadingState, proposed_pattern
 from trainflow.protocol.metrics_line import PREFIX
-from trainflow.protocol.step_report import METRICS
+from trainflow.protocol.step_report import METRICS, is_relayed
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
 from trainflow.spec.progress import Format, named, read_from_files
 from trainflow.spec.run_spec import RunSpec
@@ -33,6 +33,9 @@ from trainflow.workflow.run import MetricsCursor
 
 TRAINFLOW = "trainflow"
 """Format of Trainflow's own two lines."""
+
+FILES = "files"
+"""Steps that a program beside the training has found in its files; they count only where the log shows none."""
 
 PATTERN, JSON_LINES, JSON_STEP, GENERAL = "pattern", "json_lines", "json", "general"
 
@@ -89,6 +92,9 @@ class ProgressReader:
         if self._preset and before.format_name == GENERAL:
             self.format_name = GENERAL
         """Name of the format; None while none is known."""
+        self._names_files = read_from_files(progress)
+        if before.format_name == FILES and not self._names_files:
+            self.format_name = FILES
         self._clues = _clues(self.format_name)
         self.num_lines = 0
         """Lines that were read."""
@@ -172,8 +178,11 @@ class ProgressReader:
         shown: Step | None = None
         for piece in line.text.split("\r") if "\r" in line.text else (line.text,):
             text = piece[:LONGEST_LINE]
-            if self._is_automatic or self.format_name == TRAINFLOW:
-                own = self._own_line(text, line.logged_at)
+            is_found_in_files = METRICS in text and not self._names_files and is_relayed(text)
+            if is_found_in_files and not self._reads_files():
+                continue
+            if self._is_automatic or self.format_name in (TRAINFLOW, FILES) or is_found_in_files:
+                own = self._own_line(text, line.logged_at, FILES if is_found_in_files else TRAINFLOW)
                 if own is not None:
                     yield from own
                     continue
@@ -190,7 +199,12 @@ class ProgressReader:
         if shown is not None:
             yield shown
 
-    def _own_line(self, piece: str, printed_at: datetime) -> list[Step] | None:
+    def _reads_files(self) -> bool:
+        """Whether steps are read from files that the spec does not name: the log has shown none."""
+        # Decision 88: the log first, and never both, which would show each step twice.
+        return self.format_name == FILES or not (self._started or self.num_found)
+
+    def _own_line(self, piece: str, printed_at: datetime, name: str) -> list[Step] | None:
         """The steps that one of Trainflow's own lines finishes; None for any other line."""
         # Decision 82: only this reader puts the two lines of a step together.
         if "step_loss" in piece and (step := parse_metrics_line(piece)) is not None:
@@ -199,7 +213,7 @@ class ProgressReader:
             finished = self._reported(step)
         else:
             return None
-        self.format_name = TRAINFLOW
+        self.format_name = name
         self._count(step)
         return finished
 
@@ -327,6 +341,8 @@ def _clues(format_name: str | None) -> tuple[str, str, str]:
             return "\n", "\n", "\n"  # in no line
         case "trainflow":
             return "step_loss", METRICS, "LOG "
+        case "files":
+            return "step_loss", METRICS, METRICS
     return "loss", METRICS, "LOG "
 
 

@@ -130,13 +130,15 @@ class Precompile:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Print the steps that the program writes to files. Without files, print that files below the run's folder have
-    changed."""
+    """Print the steps that the program writes to files. Without files, print that files of the run have changed."""
 
     tensorboard: str | None = None
     """Folder of TensorBoard event files, relative to the run's folder."""
     trainer_state: str | None = None
     """Glob of Hugging Face's trainer_state.json, relative to the run's folder."""
+    search: bool = False
+    """Whether to look for files with steps below the run's folder and the working folder: the program's log may show
+    none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trainer.progress_files.event_files import EventFile, Scalar, parse_scalars
-from trainer.progress_files.steps import QUIET_SECONDS, TensorBoardSteps, TrainerStateSteps
+from trainer.progress_files.event_files import FILES, EventFile, Scalar, parse_scalars
+from trainer.progress_files.steps import QUIET_SECONDS, TensorBoardSteps, TrainerStateSteps, below
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_read_up_to_the_damage(written: Path, tmp_path: Path) 
 
 def test_a_step_is_told_when_the_next_one_has_come_or_nothing_comes_any_more(written: Path, tmp_path: Path) -> None:
     now = [0.0]
-    steps = TensorBoardSteps(tmp_path, clock=lambda: now[0])
+    steps = TensorBoardSteps(below(tmp_path, f"**/{FILES}"), clock=lambda: now[0])
     assert list(steps.new_steps(final=False)) == []
     (tmp_path / "deeper").mkdir()
     (tmp_path / "deeper" / written.name).write_bytes(written.read_bytes())
@@ -118,7 +118,7 @@ def state(*steps: int) -> str:
 
 
 def test_the_history_of_a_trainer_state_is_told_once(tmp_path: Path, set_time: Callable[[Path, int], None]) -> None:
-    steps = TrainerStateSteps(tmp_path, "checkpoint-*/trainer_state.json")
+    steps = TrainerStateSteps(below(tmp_path, "checkpoint-*/trainer_state.json"))
     assert list(steps.new_steps(final=False)) == []
     for number, last in enumerate((20, 40)):
         file = tmp_path / f"checkpoint-{last}" / "trainer_state.json"

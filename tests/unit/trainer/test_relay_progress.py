@@ -123,7 +123,7 @@ class Files:
 def test_a_fault_of_the_files_is_told_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    relay = Relay(tmp_path, Files(error=error))
+    relay = Relay(tmp_path, files=Files(error=error))
     relay.poll()
     relay.poll(final=True)
     printed = capsys.readouterr()
@@ -135,7 +135,7 @@ def test_figures_that_are_not_finite_cost_no_step(tmp_path: Path) -> None:
     lines: list[str] = []
     Relay(
         tmp_path,
-        Files({"step": 1, "train/loss": float("nan"), "grad_norm": float("inf"), "note": "x"}),
+        files=Files({"step": 1, "train/loss": float("nan"), "grad_norm": float("inf"), "note": "x"}),
         write=lines.append,
     ).poll()
     (line,) = lines
@@ -148,7 +148,7 @@ def test_figures_that_are_not_finite_cost_no_step(tmp_path: Path) -> None:
 def test_changed_files_are_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "ALIVE_SECONDS", 0.0)
     lines: list[str] = []
-    relay = Relay(tmp_path, None, write=lines.append)
+    relay = Relay(tmp_path, files=None, write=lines.append)
     for change in (None, "model.pt", None, "deeper.pt"):
         if change:
             (tmp_path / change).write_bytes(b"x")
