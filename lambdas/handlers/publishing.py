@@ -25,7 +25,7 @@ from lambdas.logic.unread_log import UnreadLines
 from trainflow.background import Worker
 from trainflow.deployment.environment import ClusterEnvironment, DeploymentEnvironment
 from trainflow.errors import TrainflowError
-from trainflow.progress.reader import lines_apart, warning
+from trainflow.progress.reader import lines_apart
 from trainflow.record.steps import KeptSteps
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
@@ -78,11 +78,18 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
     apart, total = lines_apart(run.spec), total_steps(run.spec.model_dump(mode="json"), cursor.first_step)
     try:
         while batch is None or batch.is_full:
-            batch = next_batch(lines, cursor, progress=run.spec.progress, lines_apart=apart, total=total)
+            batch = next_batch(
+                lines,
+                cursor,
+                progress=run.spec.progress,
+                lines_apart=apart,
+                total=total,
+                is_new_log=batch is None and unread.is_new,
+            )
             now = datetime.now(UTC)
             ahead = advanced(cursor, batch, log=unread.position, now=now)
             fresh = batch
-            if _is_worth_keeping(batch) or _is_worth_a_warning(run, ahead, before=cursor):
+            if _is_worth_keeping(batch) or _is_worth_a_sentence(run, ahead, before=cursor):
                 stored = stored or recording.stored_steps(run.run_id)
                 known = stored.kept.progress
                 if is_behind(cursor, known):
@@ -191,10 +198,11 @@ def _is_worth_keeping(batch: Batch) -> bool:
     return bool(batch.steps or batch.checkpoints or batch.num_unparsable or batch.lost_files)
 
 
-def _is_worth_a_warning(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:
-    """Whether this poll has read enough lines without a step that the record should contain a warning."""
-    said = [warning(run.spec.progress, num_lines=one.num_lines, last_step=one.last_step) for one in (before, cursor)]
-    return said[0] is None and said[1] is not None
+def _is_worth_a_sentence(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:
+    """Whether the record, which is written when the log may be gone, could say more of lines without a step."""
+    after, earlier = cursor.since_step, before.since_step
+    has_news = (after.num_lines, after.missing) != (earlier.num_lines, earlier.missing)
+    return run.spec.progress != "none" and has_news
 
 
 def _publish(run: Run, batch: Batch, cursor: MetricsCursor, *, now: datetime) -> MetricsCursor:

@@ -13,7 +13,8 @@ from typing import Literal
 from lambdas.logic.signs_of_life import NEWEST_LINES, RecentLines
 from trainflow.failures.hangs import CLUES, hang_line
 from trainflow.observed.step import OWN_FIGURES, Step
-from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader
+from trainflow.progress.missing_steps import StepWatch
+from trainflow.progress.reader import ProgressReader
 from trainflow.protocol.checkpoint_line import (
     CHECKPOINT,
     HUGGING_FACE,
@@ -59,6 +60,8 @@ class Batch:
     """Number of the checkpoint with which a job began."""
     lost_files: LostFiles | None = None
     """Files that the program has left in its working folder."""
+    watch: StepWatch = field(default_factory=lambda: StepWatch(MetricsCursor()))
+    """Lines since the newest step."""
     num_lines: int = 0
     """Lines that were read."""
     num_unparsable: int = 0
@@ -126,6 +129,7 @@ def next_batch(
     progress: Literal["auto", "none"] | Format = "auto",
     lines_apart: int = 1,
     total: int | None = None,
+    is_new_log: bool = False,
 ) -> Batch:
     """The new steps in the next lines.
 
@@ -138,9 +142,11 @@ def next_batch(
         progress: The spec's section.
         lines_apart: Steps between two lines of a format that has no numbers.
         total: Last step of the training; None if it is unknown.
+        is_new_log: Whether the lines are the first ones of another log.
     """
     reader = ProgressReader(progress, lines_apart=lines_apart, total=total, behind=cursor)
-    batch = Batch(hang=cursor.hang)
+    watch = StepWatch(cursor, is_watched=progress != "none", is_new_log=is_new_log)
+    batch = Batch(watch=watch, hang=cursor.hang)
     read, newest_lines = 0, batch.newest_lines
     clue1, clue2, clue3, clue4 = CLUES
     for read, line in enumerate(lines, start=1):  # noqa: B007  (counts the lines)
@@ -163,7 +169,10 @@ def next_batch(
         found_before = reader.num_found
         for step in reader.read(line):
             batch.add(step, cursor)
-        if reader.num_found > found_before:
+        if reader.num_found == found_before:
+            watch.add(line)
+        else:
+            watch.found(line, reader.last_step)
             batch.hang = None
             newest_lines.clear()
         if batch.is_full:
@@ -211,7 +220,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "format_name": batch.format_name or cursor.format_name,
             "learned": batch.learned,
             "metric_names": _metric_names(cursor, batch),
-            "num_lines": min(cursor.num_lines + batch.num_lines, LINES_BEFORE_WARNING),
+            "since_step": batch.watch.polled(now),
             "lines_unparsable": cursor.lines_unparsable + batch.num_unparsable,
             "printed_at": now if batch.num_lines else cursor.printed_at,
             "changed_at": now if is_alive else cursor.changed_at,

@@ -44,6 +44,7 @@ class UnreadLines:
     Attributes:
         exhausted: Whether the end of the log has been reached.
         replaced: Whether the log has been replaced since the position was taken.
+        is_new: Whether nothing of the log has been read before.
     """
 
     def __init__(self, lines: Iterable[LogLine], position: LogPosition | None, *, pod: str) -> None:
@@ -56,6 +57,7 @@ class UnreadLines:
         self._returned_one = False
         self.exhausted = False
         self.replaced = False
+        self.is_new = position is None
 
     def __iter__(self) -> Iterator[LogLine]:
         to_skip = self._before.num_lines if self._before else 0

@@ -24,8 +24,8 @@ from trainflow.progress.numbering import CountedLines
 from trainflow.progress.reading_state import MOST_UNMATCHED, LinesWithoutStep, ReadingState, proposed_pattern
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.step_report import METRICS, is_relayed
-from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused, pattern_problem
-from trainflow.spec.progress import Format, named, read_from_files
+from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused
+from trainflow.spec.progress import Format, read_from_files
 from trainflow.spec.run_spec import RunSpec
 from trainflow.workflow.learned_progress import LearnedProgress
 from trainflow.workflow.log_line import LogLine
@@ -41,9 +41,6 @@ PATTERN, JSON_LINES, JSON_STEP, GENERAL = "pattern", "json_lines", "json", "gene
 
 AUTOMATIC = (JSON_STEP, *formats.PRESETS)
 """Formats that `auto` tries, in this order, besides Trainflow's own lines."""
-
-LINES_BEFORE_WARNING = 200
-"""Number of lines without a step until the format is probably wrong."""
 
 LINES_TO_CHANGE = 3
 """Lines of a library's format that change the format, while the general reader has read no line."""
@@ -158,6 +155,11 @@ class ProgressReader:
         """Whether the steps are in the format of a library, or in JSON."""
         return self.format_name not in (None, GENERAL) and (self.num_found > 0 or self._started)
 
+    @property
+    def last_step(self) -> int | None:
+        """The newest step, those that were read before included."""
+        return self._numbering.last_step if self._started or self.num_found else None
+
     def reading_state(self) -> ReadingState:
         """Whether steps are being read now, and the lines that are not read."""
         unmatched = self._without_step.with_digits()
@@ -254,14 +256,11 @@ class ProgressReader:
         if self._general is None or self.format_name == TRAINFLOW:
             return []
         self._newest_at = logged_at
-        found = self._general.read(piece, logged_at, newest_step=self._newest_step(), reads_other=self._reads_library())
+        found = self._general.read(piece, logged_at, newest_step=self.last_step, reads_other=self._reads_library())
         if found:
             self.format_name, self._matches_of_others = GENERAL, 0
         steps = (step_from_figures({"step": number, **figures}, logged_at=at) for at, number, figures in found)
         return [step for step in steps if step is not None]
-
-    def _newest_step(self) -> int | None:
-        return self._numbering.last_step if self.num_found or self._started else None
 
     def _step_of_library(self, piece: str, logged_at: datetime) -> Step | None:
         for name in self._names():
@@ -400,19 +399,3 @@ def unparsable_warning(num_unparsable: int) -> str | None:
     return (
         f"{lines} of rank 0's log look like a step's and cannot be read: see whether several processes print at once."
     )
-
-
-def warning(progress: Literal["auto", "none"] | Format, *, num_lines: int, last_step: int | None) -> str | None:
-    """Warning about a log without a step; None before it is due."""
-    if progress == "none" or last_step is not None or num_lines < LINES_BEFORE_WARNING:
-        return None
-    if progress == "auto":
-        return (
-            f"No line of the first {LINES_BEFORE_WARNING} says which step was reached in a known format; describe it "
-            "with the spec's field progress, or set progress: none."
-        )
-    if progress.pattern and (problem := pattern_problem(progress.pattern)):
-        return f"No step is read from the log: progress.pattern {problem}."
-    if read_from_files(progress):
-        return f"{named(progress)} has found no step by line {LINES_BEFORE_WARNING} of the log; check its folder."
-    return f"{named(progress)} matches none of the log's first {LINES_BEFORE_WARNING} lines; compare it with the log."

@@ -10,7 +10,8 @@ from typing import Any
 from trainflow.errors import InvalidRunSpec
 from trainflow.observed.pod import Pod
 from trainflow.observed.visit import Visit
-from trainflow.progress.reader import unparsable_warning, warning
+from trainflow.progress.missing_steps import missing_at_end, missing_steps_warning
+from trainflow.progress.reader import unparsable_warning
 from trainflow.record.history import ExecutionHistory, publication, task_output, trained_steps
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
@@ -90,7 +91,7 @@ def build_record(
         lost_files=kept.progress.lost_files,
         warnings=[
             *state.warnings,
-            *_warnings(kept, state.spec),
+            *_warnings(kept, state.spec, status),
             *_result_warnings(status, kept, history),
         ],
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
@@ -154,14 +155,15 @@ def _published(compared: MetricsPublished | None, kept: KeptSteps) -> MetricsPub
     )
 
 
-def _warnings(kept: KeptSteps, spec: Any) -> list[str]:
+def _warnings(kept: KeptSteps, spec: Any, status: RunStatus) -> list[str]:
     """Warnings about steps that the log lacks although the spec announces them, losses that are not finite, and
     unreadable lines."""
     told = kept.progress
     unparsable = unparsable_warning(told.lines_unparsable)
+    has_ended = status is RunStatus.SUCCEEDED
+    missing = missing_at_end(told) if has_ended else told.since_step.missing
     try:
-        progress = stored_run_spec(spec).progress
-        said = warning(progress, num_lines=told.num_lines, last_step=told.last_step)
+        said = missing_steps_warning(stored_run_spec(spec).progress, missing)
     except InvalidRunSpec:
         said = None
     return [*_divergence(kept), *(each for each in (said, unparsable) if each)]

@@ -21,7 +21,7 @@ from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.wording import data_of_speed
-from trainflow.workflow.run import MetricsCursor
+from trainflow.workflow.run import LinesSinceStep, MetricsCursor
 
 FILE_NAME = "steps.json"
 
@@ -146,11 +146,13 @@ def kept_steps_of(
     checkpoints: Iterable[CheckpointReport] = (),
     *,
     lost_files: LostFiles | None = None,
+    since_step: LinesSinceStep | None = None,
 ) -> KeptSteps:
     """The steps, checkpoints and lost files that would have been stored of these lines."""
+    since_step = since_step or LinesSinceStep()
     steps, newest = latest_of_each_step(lines), newest_checkpoints(checkpoints)
     if not steps:
-        return KeptSteps(checkpoints=newest, progress=MetricsCursor(lost_files=lost_files))
+        return KeptSteps(checkpoints=newest, progress=MetricsCursor(lost_files=lost_files, since_step=since_step))
     non_finite = non_finite_steps(steps)
     progress = MetricsCursor(
         first_step=steps[0].step,
@@ -159,6 +161,7 @@ def kept_steps_of(
         non_finite_steps=len(non_finite),
         first_non_finite_step=next(iter(non_finite), None),
         lost_files=lost_files,
+        since_step=since_step,
     )
     return KeptSteps().extended(steps, progress, newest)
 

@@ -130,6 +130,35 @@ class Hang(Fact):
     """Time when the log had first been read to its end with it, by the Lambda's clock."""
 
 
+class StepsMissing(Fact):
+    """Lines of rank 0's log in which no step was found, as they were when the owner had to know it."""
+
+    after_step: int | None
+    """The newest step; None if the log has shown none."""
+    num_lines: int
+    """Lines since then."""
+    newest: tuple[str, ...] = ()
+    """The last of them that contain a number, cut."""
+    proposal: str | None = None
+    """A pattern that reads such lines; None if no number rises in them."""
+
+
+class LinesSinceStep(Fact):
+    """Lines of rank 0's log since the newest step, or since its beginning."""
+
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+    began_at: datetime | None = None
+    """Time of the newest step's line, or of the job's first line; None before any line."""
+    num_lines: int = 0
+    newest: tuple[str, ...] = ()
+    """The last of them that contain a number, cut."""
+    longest_seconds: float = 0.0
+    """Longest time so far until the next step, the first one included, by the times of the lines."""
+    missing: StepsMissing | None = None
+    """Set while lines go on and steps are overdue."""
+
+
 class MetricsCursor(Fact):
     """Position in rank 0's log up to the last line that was read and published."""
 
@@ -166,8 +195,7 @@ class MetricsCursor(Fact):
     """The program's own figures that are published: the first ones that it reported."""
     figures_before_report: tuple[str, ...] | None = None
     """Further figures in the newest step's line while its report may still come; None once the step is complete."""
-    num_lines: int = 0
-    """Lines read so far, counted up to `trainflow.progress.reader.LINES_BEFORE_WARNING`."""
+    since_step: LinesSinceStep = LinesSinceStep()
     printed_at: datetime | None = None
     """Time when a new line of any kind was last seen, by the Lambda's clock."""
     changed_at: datetime | None = None
@@ -200,6 +228,7 @@ class MetricsCursor(Fact):
             "printed_at": later.printed_at,
             "changed_at": later.changed_at,
             "known_lines": later.known_lines,
+            "since_step": later.since_step,
             "read_at": later.read_at,
             "hang": later.hang,
         }

@@ -535,3 +535,12 @@ def test_what_a_program_does_not_say_is_not_shown() -> None:
     assert "sequences/s" not in picture
     assert "warning: no line matches" in picture
     assert sum("warning: no line matches" in line for line in said[0]) == 1
+
+
+def test_a_warning_that_is_over_is_taken_back_once_while_the_run_lasts() -> None:
+    snapshot, view = after(recorded("succeeded"), 90), PlainView()
+    said = [
+        [line.split("] ")[1] for line in view.new_lines(replace(snapshot, warnings=warnings)) if "no step" in line]
+        for warnings in ((), ("There is no step. Look.",), ("There is no step. Look.",), (), ())
+    ]
+    assert said == [[], ["warning: There is no step. Look."], [], ["no longer: There is no step."], []]

@@ -16,7 +16,7 @@ from trainflow.protocol.step_report import report_line
 from trainflow.record.steps import MAX_STEPS, KeptSteps, kept_steps_from_json, kept_steps_of
 from trainflow.record.wording import speed_of
 from trainflow.report import render_report
-from trainflow.workflow.run import MetricsCursor
+from trainflow.workflow.run import LinesSinceStep, MetricsCursor
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -93,7 +93,7 @@ def test_a_document_of_an_earlier_version_is_read() -> None:
 
 def test_the_record_says_that_nothing_was_found() -> None:
     run = recorded("succeeded")
-    record = run.record(kept=KeptSteps(progress=MetricsCursor(num_lines=200)))
+    record = run.record(kept=KeptSteps(progress=MetricsCursor(since_step=LinesSinceStep(num_lines=200))))
     (warning,) = record.warnings
     assert "first 200" in warning
     assert run.record().warnings == []

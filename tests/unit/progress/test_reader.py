@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from lambdas.logic.step_metrics import MAX_METRIC_NAMES, advanced, next_batch
 from tests.fakes.runs import spec_with
 from tests.unit.progress.test_formats import HUGGING_FACE, LIGHTNING, MEGATRON, TITAN
-from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader, lines_apart, warning
+from trainflow.progress.missing_steps import LINES_BEFORE_WARNING, missing_steps_warning
+from trainflow.progress.reader import ProgressReader, lines_apart
 from trainflow.spec.progress import Format
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.log_line import LogLine
@@ -23,9 +24,16 @@ from trainflow.workflow.run import MetricsCursor
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def polled(log: Sequence[str], cuts: Sequence[int], progress: Any = "auto", **options: Any) -> tuple[list[Any], Any]:
+def polled(
+    log: Sequence[str],
+    cuts: Sequence[int],
+    progress: Any = "auto",
+    *,
+    behind: MetricsCursor | None = None,
+    **options: Any,
+) -> tuple[list[Any], Any]:
     """The steps of a log that grows between polls, and the cursor behind it."""
-    cursor, steps, begin = MetricsCursor(), [], 0
+    cursor, steps, begin = behind or MetricsCursor(), [], 0
     for end in [*sorted(min(cut, len(log)) for cut in cuts), len(log)]:
         lines = [LogLine(NOW, text) for text in log[begin:end]]
         batch = next_batch(lines, cursor, progress=progress, **options)
@@ -124,12 +132,13 @@ PATTERN = Format(pattern=r"step (?P<step>\d+)")
 def test_a_format_that_matches_nothing_in_the_first_lines_is_a_warning(progress: Any) -> None:
     _, early = polled(["x"] * (LINES_BEFORE_WARNING - 1), [], progress)
     _, late = polled(["x"] * (LINES_BEFORE_WARNING + 5), [7], progress)
-    said = [warning(progress, num_lines=one.num_lines, last_step=one.last_step) for one in (early, late)]
+    said = [missing_steps_warning(progress, one.since_step.missing) for one in (early, late)]
     assert said[0] is None
     assert "200" in str(said[1])
     assert "progress" in str(said[1])
-    assert warning(progress, num_lines=LINES_BEFORE_WARNING, last_step=3) is None
-    assert warning("none", num_lines=LINES_BEFORE_WARNING, last_step=None) is None
+    _, behind = polled([*["x"] * LINES_BEFORE_WARNING, "x"], [], progress, behind=MetricsCursor(last_step=3))
+    assert behind.since_step.missing is None
+    assert missing_steps_warning("none", late.since_step.missing) is None
 
 
 def test_lines_that_are_no_steps_are_signs_of_life() -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from tests.fakes.runs import spec_with
 from trainflow.errors import InvalidRunSpec
-from trainflow.progress.reader import LINES_BEFORE_WARNING, ProgressReader, warning
+from trainflow.progress.missing_steps import LINES_BEFORE_WARNING, missing_steps_warning
+from trainflow.progress.reader import ProgressReader
 from trainflow.spec.progress import Format
 from trainflow.spec.run_spec import RunSpec, parse_run_spec, stored_run_spec
 from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.run import StepsMissing
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_pattern_that_an_earlier_version_accepted_is_read_and_never_searched()
     assert progress == RunSpec.model_validate(spec).progress == Format(pattern=spec["progress"]["pattern"])
     reader = ProgressReader(progress)
     assert reader.read(LogLine(text="step 7", logged_at=datetime(2026, 11, 1, tzinfo=UTC))) == []
-    told = warning(progress, num_lines=LINES_BEFORE_WARNING, last_step=None)
+    told = missing_steps_warning(progress, StepsMissing(after_step=None, num_lines=LINES_BEFORE_WARNING))
     assert told is not None
     assert told.startswith("No step is read from the log: progress.pattern uses look-ahead or look-behind")
     with pytest.raises(InvalidRunSpec, match="look-behind"):

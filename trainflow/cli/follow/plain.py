@@ -79,7 +79,7 @@ class PlainView:
             *self._restarts(snapshot),
             *(_Line(text) for text in self._staging(snapshot)),
             *(_Line(text) for text in self._logs(snapshot)),
-            *(_Line(text) for text in self._warnings(snapshot.warnings)),
+            *(_Line(text) for text in self._warnings(snapshot)),
             *(_Line(text) for text in self._troubles(snapshot.trouble)),
         ):
             present |= line.at is None
@@ -165,11 +165,16 @@ class PlainView:
                 yield f"last lines of {pod}:"
                 yield from (f"  {line}" for line in own_lines(lines)[-NUM_LAST_LINES:])
 
-    def _warnings(self, warnings: tuple[str, ...]) -> Iterator[str]:
-        for warning in warnings:
+    def _warnings(self, snapshot: RunState) -> Iterator[str]:
+        """Warnings as they come, and as they go while the run lasts: steps are read again."""
+        for warning in snapshot.warnings:
             if warning not in self._warnings_printed:
                 self._warnings_printed.add(warning)
                 yield f"warning: {warning}"
+        if snapshot.ended_at is None:
+            for warning in sorted(self._warnings_printed.difference(snapshot.warnings)):
+                self._warnings_printed.remove(warning)
+                yield f"no longer: {warning.partition('. ')[0].rstrip('.')}."
 
     def _troubles(self, trouble: str | None) -> Iterator[str]:
         if trouble != self._trouble:

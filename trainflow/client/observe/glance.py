@@ -50,7 +50,7 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
         steps=steps,
         total_steps=total_steps(state.spec, steps[0].step if steps else None),
         checkpoints=newest_checkpoints([*kept.checkpoints, *training.checkpoints()]),
-        warnings=(*state.warnings, *training.warnings()) if running else (),
+        warnings=(*state.warnings, *training.warnings(datetime.now(UTC))) if running else (),
         trouble=(executions.trouble or seen.trouble or unread) if running else None,
     )
 
@@ -67,7 +67,7 @@ def _read_on(training: TrainingLog, source: PodSource, pods: Sequence[Pod], kept
             printed = source.pod_log(pod.name, pod.container, since=since, follow=False)
             lines = (line for line in map(log_line, printed) if line is not None)
             for line in islice(lines, position.num_lines if position else 0, None):
-                training.read(line)
+                training.read(line, pod.name)
         except NotFound:
             continue
         except TrainflowError as refused:

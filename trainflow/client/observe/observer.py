@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +137,7 @@ class RunObserver:
             cost=self._node_use.cost(end=state.ended_at or now) if self._node_use else None,
             last_lines=self._last_lines(pods),
             log_tail=self._log_tail(pods),
-            warnings=(*state.warnings, *self._training.warnings()),
+            warnings=(*state.warnings, *self._training.warnings(None if state.ended_at else now)),
             trouble=self._trouble(),
         )
 
@@ -180,7 +181,7 @@ class RunObserver:
 
     def _observed_steps(self) -> KeptSteps:
         log = self._training
-        return kept_steps_of(log.lines(), log.checkpoints(), lost_files=log.lost_files())
+        return kept_steps_of(log.lines(), log.checkpoints(), lost_files=log.lost_files(), since_step=log.since_step())
 
     def steps(self) -> list[Step]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""
@@ -261,7 +262,7 @@ class RunObserver:
         """What reads the pod's log."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line
-        return self._training.read if may_hold_rank0(pod) else None
+        return partial(self._training.read, pod=pod.name) if may_hold_rank0(pod) else None
 
     def _has_ended(self, uid: str) -> bool:
         return any(pod.uid == uid and pod.finished for pod in self._watcher.pods())

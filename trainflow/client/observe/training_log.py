@@ -5,26 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from trainflow.client.observe.steps import StepsInOrder
 from trainflow.errors import InvalidRunSpec
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
-from trainflow.progress.reader import (
-    LINES_BEFORE_WARNING,
-    ProgressReader,
-    lines_apart,
-    unparsable_warning,
-    warning,
-)
+from trainflow.progress.missing_steps import StepWatch, missing_steps_warning
+from trainflow.progress.reader import ProgressReader, lines_apart, unparsable_warning
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.record.results import lost_files_warning
 from trainflow.spec.run_spec import stored_run_spec
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
-from trainflow.workflow.run import MetricsCursor, Stage
+from trainflow.workflow.run import LinesSinceStep, MetricsCursor, Stage
 
 MAX_FOLLOWED_GANG = 16
 """Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
@@ -48,20 +44,20 @@ class TrainingLog:
         self._spec, self._behind = spec, behind or MetricsCursor()
         self._lock = threading.Lock()
         self._reader: ProgressReader | None = None
-        self._num_lines = self._behind.num_lines
-        self._waiting: list[LogLine] = []
-        """Lines that came before the spec."""
+        self._watch = StepWatch(self._behind)
+        self._pod = self._behind.log.pod if self._behind.log else None
+        self._waiting: list[tuple[str | None, LogLine]] = []
+        """Lines, with their pods, that came before the spec."""
         self._steps: list[Step] = []
         """Finished steps in the order of the log, repeated ones included."""
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
         self._lost_files = self._behind.lost_files
 
-    def read(self, line: LogLine) -> None:
-        """Take the next line."""
+    def read(self, line: LogLine, pod: str | None = None) -> None:
+        """Take the next line of a pod."""
         with self._lock:
-            self._num_lines += 1
-            self._waiting.append(line)
+            self._waiting.append((pod, line))
             self._read_waiting()
 
     def lines(self) -> list[Step]:
@@ -88,18 +84,26 @@ class TrainingLog:
             self._read_waiting()
             return self._lost_files
 
-    def warnings(self) -> list[str]:
-        """Warnings about steps that the log lacks although the spec announces them, unreadable lines of steps, and lost
-        files."""
+    def since_step(self, now: datetime | None = None) -> LinesSinceStep:
+        """The lines since the newest step."""
         with self._lock:
             self._read_waiting()
-            printed = self._printed()
-            num_lines, last = self._num_lines, printed[-1].step if printed else self._behind.last_step
+            return self._watch.polled(now)
+
+    def warnings(self, now: datetime | None = None) -> list[str]:
+        """Warnings about steps that the log lacks although the spec announces them, unreadable lines of steps, and lost
+        files.
+
+        Args:
+            now: Current time, for logs that go on; None for one that has ended.
+        """
+        missing = self.since_step(now).missing
+        with self._lock:
             read_now = self._reader.num_unparsable if self._reader else 0
         said = None
-        if num_lines >= LINES_BEFORE_WARNING and last is None:
+        if missing is not None:
             with suppress(InvalidRunSpec):
-                said = warning(stored_run_spec(self._spec() or {}).progress, num_lines=num_lines, last_step=last)
+                said = missing_steps_warning(stored_run_spec(self._spec() or {}).progress, missing)
         unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
         lost = lost_files_warning(self._lost_files) if self._lost_files else None
         return [each for each in (said, unparsable, lost) if each]
@@ -109,7 +113,10 @@ class TrainingLog:
             self._reader = _reader(spec, self._behind)
         if self._reader is None:
             return
-        for line in self._waiting:
+        for pod, line in self._waiting:
+            if pod != self._pod:
+                self._pod = pod
+                self._watch.begin(None)
             saved = parse_checkpoint_line(line.text, line.logged_at)
             if saved is not None:
                 self._checkpoints.append(saved)
@@ -117,12 +124,16 @@ class TrainingLog:
             if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
                 self._lost_files = lost
                 continue
-            before = self._reader.held
+            before, found_before = self._reader.held, self._reader.num_found
             for step in self._reader.read(line):
                 self._steps.append(step)
                 self._in_order.add(step)
             if (held := self._reader.held) is not None and held is not before:
                 self._in_order.add(held)
+            if self._reader.num_found == found_before:
+                self._watch.add(line)
+            else:
+                self._watch.found(line, self._reader.last_step)
         self._waiting.clear()
 
     def _printed(self) -> list[Step]:
