@@ -149,7 +149,7 @@ def _lines(answers: Answers, program: Program, *, script: str) -> list[str]:
         "#   url: s3://bucket/prefix/  # staged before anything starts; {data_dir} is its folder",
         "limits:",
         "  max_duration_hours: 24",
-        "  stall_minutes: 60  # without a step, or without a line where the program prints no steps",
+        "  stall_minutes: 60  # without a step, a line that differs, or a changed file",
     ]
 
 

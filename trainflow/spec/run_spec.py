@@ -405,8 +405,8 @@ class Limits(Section):
     the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without steps
     to a newer checkpoint, or without either for more than six hours."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
-    """Longest time without a logged step, in minutes; covers start-up, compilation and checkpoints. If the program has
-    not logged any step (`progress`): longest time without a new line in its log. While graphs are compiled: the same,
+    """Longest time without a sign of life, in minutes; covers start-up, compilation and checkpoints. Signs are a step, a
+    line of rank 0's log that differs from those before it, and a changed file of the run. While graphs are compiled: the same,
     at least three hours. While a data set is being staged, or FSx imports its names: longest time without new data."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
     """Minutes without a successful poll of the job, or without its log, before the owner is notified. The job and the

@@ -55,6 +55,7 @@ ONLY_WAITS = {
         " 45%|####5 | 45/100 [10:05<12:00, 6.0s/it]",
         " 45%|####5 | 45/100 [10:15<12:12, 6.1s/it]",
     ),
+    "spinner": ("/ 38.464 MB of 38.464 MB uploaded", "/ 38.464 MB of 38.464 MB uploaded"),
     "addresses": ("worker <object at 0x7f01a2> busy", "worker <object at 0x7f09ff> busy"),
     "stack": ('  File "train.py", line 5 in forward', '  File "train.py", line 6 in backward'),
     "blank": ("", " "),
