@@ -24,6 +24,7 @@ from trainflow.protocol.checkpoint_line import (
     parse_resumed_line,
 )
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
+from trainflow.protocol.step_report import is_relayed
 from trainflow.record.steps import non_finite_steps
 from trainflow.spec.progress import Format
 from trainflow.workflow.learned_progress import LearnedProgress
@@ -92,14 +93,21 @@ class Batch:
         return replace(self, steps=steps, has_replays=self.has_replays or len(steps) < len(self.steps))
 
     def watch_hang(self, line: LogLine) -> None:
-        """Remember what a line says of a hang, and forget it when another line shows that the program goes on."""
+        """Remember what a line says of a hang, and forget it when another line shows that the program goes on: one that
+        the program has printed, since a library also dumps files when it gives up."""
         said = hang_line(line.text)
         if said is not None and self.hang is not None:
             self.hang = self.hang.model_copy(update={"logged_at": line.logged_at})
         elif said is not None:
             self.hang = Hang(error=said.error, line=said.text, logged_at=line.logged_at, seen_at=line.logged_at)
             self.hang_is_new = True
-        elif self.hang is not None and line.logged_at - self.hang.logged_at > AFTERMATH:
+        elif self.hang is not None and line.logged_at - self.hang.logged_at > AFTERMATH and not is_relayed(line.text):
+            self.hang = None
+
+    def end_hang(self, line: LogLine, steps: Sequence[Step]) -> None:
+        """Forget a hang for a line with steps; those of files may have been made long before they are printed."""
+        hang = self.hang
+        if hang and (not is_relayed(line.text) or any(step.logged_at > hang.logged_at for step in steps)):
             self.hang = None
 
     def add(self, step: Step, cursor: MetricsCursor) -> None:
@@ -167,13 +175,14 @@ def next_batch(
             batch.lost_files = lost
             continue
         found_before = reader.num_found
-        for step in reader.read(line):
+        steps = reader.read(line)
+        for step in steps:
             batch.add(step, cursor)
         if reader.num_found == found_before:
             watch.add(line)
         else:
             watch.found(line, reader.last_step)
-            batch.hang = None
+            batch.end_hang(line, steps)
             newest_lines.clear()
         if batch.is_full:
             break

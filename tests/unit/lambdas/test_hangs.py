@@ -159,6 +159,20 @@ def test_any_other_line_that_comes_later_than_what_belongs_to_the_hang_ends_the_
     assert read([(9 + later, "stack of thread 12")], hanging).hang is not None
 
 
+def of_file(step: int, at: float) -> str:
+    logged_at = (NOW + timedelta(seconds=at)).timestamp()
+    return json.dumps({"trainflow_metrics": {"loss": 1.0, "logged_at": logged_at, "step": step, "relayed": True}})
+
+
+def test_what_is_printed_of_files_ends_the_suspicion_only_with_a_younger_step() -> None:
+    """Event files are written every two minutes, and a library that gives up dumps its state into files."""
+    hanging = read([(-60, of_file(6, -60)), (0, WATCHDOG)])
+    assert hanging.last_step == 6
+    late = read([(60, '{"trainflow_alive": {"changed_files": 1}}'), (110, of_file(7, -2))], hanging)
+    assert (late.hang is not None, late.last_step) == (True, 7)
+    assert read([(120, of_file(8, 90))], late).hang is None
+
+
 def test_the_line_again_is_no_sign_of_life_and_does_not_begin_the_time_anew() -> None:
     hanging = read([(0, WATCHDOG)])
     again = read([(90, WATCHDOG.replace("1580", "1581"))], hanging, minute=1.5)
