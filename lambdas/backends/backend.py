@@ -52,6 +52,9 @@ class Backend(Protocol):
     def disrupted_pods(self, job: JobRef) -> list[Pod]:
         """Pods of a job that has not failed yet, but cannot go on: the cluster ends these pods."""
 
+    def running_pods(self, job: JobRef) -> list[str]:
+        """Names of the job's running pods that have a log of their own, the last one first."""
+
     def failed_pods_of_run(self, run_id: str) -> list[Pod]:
         """A few failed pods of any job of the run."""
 

@@ -192,6 +192,11 @@ class KubernetesCluster:
         pods = [pod for pod in self._pods(f"{JOB_LABEL}={job.name}") if is_disrupted(pod)]
         return troubled_pods(pods, self._all_nodes()) if pods else []
 
+    def running_pods(self, job: JobRef) -> list[str]:
+        """Names of the job's running pods, that of the highest index first."""
+        pods = [read_pod(pod) for pod in self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Running")]
+        return [pod.name for pod in sorted(pods, key=lambda pod: pod.index or 0, reverse=True)]
+
     def shared_pods(self, job: JobRef) -> list[Any]:
         """All pods of a job whose pods have containers beside the program's; empty for other jobs, after one pod."""
         selector = f"{JOB_LABEL}={job.name}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -14,6 +15,7 @@ from lambdas.handlers.failures import hang_failure, job_failure
 from lambdas.handlers.task import logger, task
 from lambdas.logic.gang_failures import disruption
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
+from lambdas.logic.signs_of_life import REMEMBERED, shows_life
 from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
 from lambdas.logic.watching import (
     is_long_compilation,
@@ -26,13 +28,23 @@ from lambdas.logic.watching import (
     require_no_hang,
     require_progress,
 )
-from trainflow.errors import TrainflowError
+from trainflow.errors import JobStalled, TrainflowError
+from trainflow.observed.job import JobStatus
 from trainflow.spec.run_spec import Limits
 from trainflow.workflow.pauses import watch_seconds
 from trainflow.workflow.run import JobPhase, JobRef, MetricsCursor, Run, Spending
 
 NEWEST_LINES = 10
 """Lines of a compiler's log that are read: the last one may be incomplete, and lines may be out of order."""
+
+NEWEST_LINES_OF_OTHERS = 2 * REMEMBERED
+"""Last lines of another pod's log that are compared with each other."""
+
+MAX_OTHERS = 4
+"""Other pods whose logs are read before a job is ended."""
+
+OTHERS_SECONDS = 20.0
+"""No such log is begun after this time: that of a lost node takes 20 seconds more."""
 
 
 class Event(BaseModel):
@@ -76,7 +88,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is not JobPhase.SUCCEEDED and not event.log_unread:
         try:
             require_no_hang(event.job, status, event.progress, poll_seconds=pause, now=now)
-            require_progress(event.job, status, event.progress, limits=limits, now=now)
+            _require_progress(backend, event, status, now=now)
         except TrainflowError as hang:
             raise hang_failure(backend, event.job, hang, last_step=event.progress.last_step) from hang
     if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
@@ -93,6 +105,31 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "unread_after": timestamp(report_unreadable_at(limits, status, event.progress, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
+
+
+def _require_progress(backend: Backend, event: Event, status: JobStatus, *, now: datetime) -> None:
+    """Judge a job by rank 0's log, and before it is ended by the last lines of other pods: Megatron prints its steps on
+    the last rank."""
+    limits = event.run.spec.limits
+    try:
+        require_progress(event.job, status, event.progress, limits=limits, now=now)
+    except JobStalled:
+        if not _others_go_on(backend, event.job, since=now - timedelta(minutes=limits.stall_minutes)):
+            raise
+
+
+def _others_go_on(backend: Backend, job: JobRef, *, since: datetime) -> bool:
+    """Whether the log of one of a few other pods shows a sign of life."""
+    deadline = time.monotonic() + OTHERS_SECONDS
+    try:
+        for pod in backend.running_pods(job)[:MAX_OTHERS]:
+            if time.monotonic() > deadline:
+                break
+            if shows_life(list(backend.read_log(pod, tail_lines=NEWEST_LINES_OF_OTHERS)), since=since):
+                return True
+    except (TrainflowError, ClientError) as error:
+        logger.warning("the log of another pod could not be read", extra={"reason": str(error)})
+    return False
 
 
 def _require_compiler_output(backend: Backend, job: JobRef, *, limits: Limits, now: datetime) -> None:

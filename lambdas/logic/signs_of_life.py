@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from trainflow.protocol.step_report import ALIVE
+from trainflow.workflow.log_line import LogLine
 
 NEWEST_LINES = 200
 """Newest lines of a batch that are compared: a verbose log has millions, and one sign is enough."""
@@ -19,6 +21,9 @@ NEWEST_LINES = 200
 REMEMBERED = 32
 """Different lines that are remembered. They travel through the state machine as checksums with every poll; a monitor
 that prints in turn has fewer."""
+
+JUDGED_LINES = 10
+"""Newest lines of another pod's log of which one has to differ."""
 
 LONGEST_LINE = 1000
 """Characters of a line that are compared."""
@@ -78,6 +83,18 @@ class RecentLines:
         while len(self._known) > REMEMBERED:
             del self._known[next(iter(self._known))]
         return is_new
+
+
+def shows_life(lines: Sequence[LogLine], *, since: datetime) -> bool:
+    """Whether the last lines of a log are a sign of life.
+
+    Args:
+        lines: The end of the log. Only its newest lines are judged, by those before them.
+        since: Time after which a line counts.
+    """
+    recent = RecentLines()
+    signs = [recent.add(line.text) and line.logged_at > since for line in lines]
+    return any(signs[-JUDGED_LINES:])
 
 
 def compared(text: str) -> str | None:

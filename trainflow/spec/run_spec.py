@@ -405,9 +405,10 @@ class Limits(Section):
     the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without steps
     to a newer checkpoint, or without either for more than six hours."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
-    """Longest time without a sign of life, in minutes; covers start-up, compilation and checkpoints. Signs are a step, a
-    line of rank 0's log that differs from those before it, and a changed file of the run. While graphs are compiled: the same,
-    at least three hours. While a data set is being staged, or FSx imports its names: longest time without new data."""
+    """Longest time without a sign of life, in minutes; covers start-up, compilation and checkpoints. Signs are a step,
+    a line of the log that differs from those before it, and a changed file of the run. While graphs are compiled:
+    longest time without a line, at least three hours. While a data set is being staged, or FSx imports its names:
+    longest time without new data."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
     """Minutes without a successful poll of the job, or without its log, before the owner is notified. The job and the
     run continue: the run fails only when the job's own time limit has passed as well."""

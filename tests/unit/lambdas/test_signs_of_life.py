@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.logic.signs_of_life import REMEMBERED, RecentLines, compared
+from lambdas.logic.signs_of_life import REMEMBERED, RecentLines, compared, shows_life
 from lambdas.logic.step_metrics import advanced, next_batch
 from lambdas.logic.watching import require_progress
 from tests.fakes.runs import STARTED_AT, run_of
@@ -105,6 +105,18 @@ def polled(lines: list[str], before: MetricsCursor, *, minute: float, pod: str =
 
 def require(cursor: MetricsCursor, *, minute: float) -> None:
     require_progress(JOB, STATUS, cursor, limits=LIMITS, now=NOW + timedelta(minutes=minute))
+
+
+def test_another_pods_log_shows_life_if_its_newest_lines_differ() -> None:
+    def tail(*texts: str) -> list[LogLine]:
+        return [LogLine(NOW + timedelta(minutes=number), text) for number, text in enumerate(texts)]
+
+    beats = [f"rank 7 is alive, {number} min" for number in range(40)]
+    assert not shows_life(tail(*beats), since=NOW - timedelta(hours=1))
+    assert shows_life(tail(*beats, "iteration 5"), since=NOW)
+    assert not shows_life(tail(*beats, "iteration 5"), since=NOW + timedelta(hours=1))
+    assert shows_life(tail(*(f"iteration {number}" for number in range(40))), since=NOW)
+    assert not shows_life([], since=NOW)
 
 
 STEP = '{"step": 40, "loss": 2.5}'
