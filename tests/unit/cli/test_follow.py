@@ -541,6 +541,15 @@ def test_a_warning_that_is_over_is_taken_back_once_while_the_run_lasts() -> None
     snapshot, view = after(recorded("succeeded"), 90), PlainView()
     said = [
         [line.split("] ")[1] for line in view.new_lines(replace(snapshot, warnings=warnings)) if "no step" in line]
-        for warnings in ((), ("There is no step. Look.",), ("There is no step. Look.",), (), ())
+        for warnings in (
+            (),
+            ("There is no step. Look.",),
+            ("There is no step. Look.",),
+            (),
+            (),
+            ("1 no step",),
+            ("2 no step",),
+        )
     ]
-    assert said == [[], ["warning: There is no step. Look."], [], ["no longer: There is no step."], []]
+    assert said[:5] == [[], ["warning: There is no step. Look."], [], ["no longer: There is no step."], []]
+    assert said[5:] == [["warning: 1 no step"], ["warning: 2 no step"]], "a count that grows"

@@ -166,15 +166,14 @@ class PlainView:
                 yield from (f"  {line}" for line in own_lines(lines)[-NUM_LAST_LINES:])
 
     def _warnings(self, snapshot: RunState) -> Iterator[str]:
-        """Warnings as they come, and as they go while the run lasts: steps are read again."""
-        for warning in snapshot.warnings:
-            if warning not in self._warnings_printed:
-                self._warnings_printed.add(warning)
-                yield f"warning: {warning}"
-        if snapshot.ended_at is None:
-            for warning in sorted(self._warnings_printed.difference(snapshot.warnings)):
-                self._warnings_printed.remove(warning)
-                yield f"no longer: {warning.partition('. ')[0].rstrip('.')}."
+        """Warnings as they come, and as they go while the run lasts: steps are read again. One that comes in place of
+        another has a further count."""
+        new = [warning for warning in snapshot.warnings if warning not in self._warnings_printed]
+        gone = self._warnings_printed.difference(snapshot.warnings) if snapshot.ended_at is None else set()
+        self._warnings_printed = (self._warnings_printed | {*new}) - gone
+        yield from (f"warning: {warning}" for warning in new)
+        if not new:
+            yield from (f"no longer: {warning.partition('. ')[0].rstrip('.')}." for warning in sorted(gone))
 
     def _troubles(self, trouble: str | None) -> Iterator[str]:
         if trouble != self._trouble:
