@@ -53,19 +53,19 @@ for number in range(1, 31):
 """
 
 
-def spec(program: str, progress: Any, *, image: str = "trainer:test") -> dict[str, Any]:
+def spec(program: str, progress: Any, *, stall_seconds: float) -> dict[str, Any]:
     return {
         "version": 1,
         "name": "life",
         "workload": {
-            "command": ["python", "-c", program],
-            "image": image,
+            "command": ["python", "-c", program.replace("{", "{{").replace("}", "}}")],
+            "image": "trainer:test",
             "launcher": "none",
             "writable_root": True,
         },
         "compute": {"instance_type": "c7i.xlarge", "num_nodes": 1, "check_nodes": False},
         "progress": progress,
-        "limits": {"max_restarts": 1, "stall_minutes": STALL_SECONDS / 60},
+        "limits": {"max_restarts": 1, "stall_minutes": stall_seconds / 60},
     }
 
 
@@ -86,10 +86,10 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
-    def start(program: str, progress: Any, run_id: str) -> Ended:
+    def start(program: str, progress: Any, run_id: str, *, stall_seconds: float = STALL_SECONDS) -> Ended:
         queue, receive = subscription(twin)
         console = Console(file=io.StringIO(), width=1000)
-        parsed = parse_run_spec(spec(program, progress))
+        parsed = parse_run_spec(spec(program, progress, stall_seconds=stall_seconds))
         record = follow_run(twin, parsed, run_id, folder=tmp_path / run_id, console=console)
         summarize(record, console)
         assert isinstance(console.file, io.StringIO)
@@ -158,7 +158,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 import os, time
 writer = EventFileWriter(os.environ["TRAINFLOW_RUN_DIR"] + "/runs/today", flush_secs=1)
-for step in range(1, 31):
+for step in range(1, 41):
     value = Summary.Value(tag="train/loss", simple_value=1 / step)
     writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=[value])))
     writer.flush()
@@ -172,7 +172,7 @@ folder = os.environ["TRAINFLOW_RUN_DIR"] + "/lightning_logs/version_0"
 os.makedirs(folder)
 with open(folder + "/metrics.csv", "w") as table:
     print("epoch,step,train_loss", file=table, flush=True)
-    for step in range(1, 31):
+    for step in range(1, 41):
         print(f"0,{step},{1 / step}", file=table, flush=True)
         time.sleep(1)
 """
@@ -186,11 +186,11 @@ with open(folder + "/metrics.csv", "w") as table:
 def test_a_program_that_only_writes_its_steps_to_files_shows_them_while_it_runs(
     run: Run, program: str, progress: Any, run_id: str
 ) -> None:
-    ended = run(program, progress, run_id)
+    ended = run(program, progress, run_id, stall_seconds=180)
     assert (ended.record.status, ended.record.restarts, of_steps(ended)) == (RunStatus.SUCCEEDED, [], [])
     assert ended.record.training is not None and ended.kept.training is not None
-    assert (ended.record.training.steps, ended.kept.training.steps) == (30, 30)
-    assert (ended.kept.training.first_loss, ended.kept.training.last_loss) == pytest.approx((1.0, 1 / 30), abs=1e-4)
+    assert (ended.record.training.steps, ended.kept.training.steps) == (40, 40)
+    assert (ended.kept.training.first_loss, ended.kept.training.last_loss) == pytest.approx((1.0, 1 / 40), abs=1e-4)
     lines = ended.followed.splitlines()
     first_step = next(number for number, line in enumerate(lines) if "] step " in line)
     end_of_pod = next(number for number, line in enumerate(lines) if "-training-1-0" in line and "Succeeded" in line)

@@ -96,7 +96,7 @@ def _step(row: Row) -> Row | None:
     """The row with its step under this name; None if it is not of a training."""
     if not any(_OF_TRAINING.search(name) for name in row):
         return None
-    short = {name.rpartition("/")[2].strip().lower(): name for name in reversed(row)}
+    short = {name.rpartition("/")[2].strip().lower(): name for name in reversed(list(row))}
     for name in STEP_NAMES:
         step = whole(row.get(short.get(name, "")))
         if step is not None:
