@@ -23,7 +23,7 @@ REMEMBERED = 32
 that prints in turn has fewer."""
 
 JUDGED_LINES = 10
-"""Newest lines of another pod's log of which one has to differ."""
+"""Newest lines of another pod's log. One of them has to differ from those before it."""
 
 LONGEST_LINE = 1000
 """Characters of a line that are compared."""
@@ -90,7 +90,7 @@ def shows_life(lines: Sequence[LogLine], *, since: datetime) -> bool:
 
     Args:
         lines: The end of the log. Only its newest lines are judged, by those before them.
-        since: Time after which a line counts.
+        since: Only younger lines count.
     """
     recent = RecentLines()
     signs = [recent.add(line.text) and line.logged_at > since for line in lines]

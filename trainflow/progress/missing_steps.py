@@ -1,6 +1,6 @@
 """Steps that a log lacks: when the owner has to know it, and the sentence that says what was seen.
 
-The lines and their times decide, and hardly the moment at which they are read. So the workflow and those who follow a
+The lines and their times decide; the time of the poll matters little. So the workflow and those who follow a
 run come to the same sentence (docs/decisions/0088-life-without-steps.md).
 """
 
@@ -30,14 +30,14 @@ TIMES_LONGER = 3.0
 """The next step is overdue after this many times the longest time until a step: a training also evaluates and saves."""
 
 RECENT_LINES = 50
-"""Newest lines of a batch from which those with a number are taken."""
+"""Newest lines of a batch that are searched for numbers."""
 
 KEPT_LINES = 8
 """Newest lines with a number that travel from poll to poll."""
 
 LEAST_LINES = 10
-"""Lines without a step, at the end of a log, from which on they are worth a sentence even if nothing looks like
-progress: a program that is no training prints a few."""
+"""Lines without a step that are worth a sentence at the end of a log, even if none of them looks like progress: other
+programs than trainings print a few."""
 
 _DIGIT = re.compile(r"\d")
 _OF_PROGRESS = re.compile(r"(?:loss|step|iter|epoch|batch|update)\w{0,12}[^\w\n]{0,12}\d", re.IGNORECASE)
@@ -90,8 +90,8 @@ class StepWatch:
         self._due_at = self._time_when_due()
 
     def polled(self, now: datetime | None = None) -> LinesSinceStep:
-        """The lines since the newest step. At the present time there is no further line: before the first step this is
-        worth a warning, too; behind a step it is a silence, which may be a pause."""
+        """The lines since the newest step, when all lines have been read. A silence before the first step is worth a
+        warning, too; behind a step it may be a pause."""
         if now is not None and now >= self._due_at and self._last_step is None:
             self._report()
         return self._since.model_copy(
@@ -116,8 +116,8 @@ class StepWatch:
 def missing_at_end(cursor: MetricsCursor) -> StepsMissing | None:
     """The missing steps of a log that has ended; None if its last lines need no explanation.
 
-    After a step the lines of an evaluation or of the program's end follow, and a program without steps may be no
-    training. So lines that look like progress count, or many lines before a first step.
+    After a step the lines of an evaluation or of the program's end follow, and a program without steps may do
+    something else than train. So lines that look like progress count, or many lines before a first step.
     """
     since = cursor.since_step
     if since.missing is not None:

@@ -131,7 +131,7 @@ class Hang(Fact):
 
 
 class StepsMissing(Fact):
-    """Lines of rank 0's log in which no step was found, as they were when the owner had to know it."""
+    """Lines of rank 0's log without a step, as they were when the owner had to know it."""
 
     after_step: int | None
     """The newest step; None if the log has shown none."""
