@@ -10,6 +10,7 @@ import mmap
 import pickle
 import pickletools
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,8 +37,40 @@ BYTES_BY_STORAGE = {
 }
 """Bytes of one element, by torch's name of the storage."""
 
-MAX_OPERATIONS = 20_000_000
-"""Operations of a pickle that are read, about 20 seconds; the end of a longer one is not looked for."""
+MAX_OPERATIONS = 5_000_000
+"""Operations of a pickle that are read, about 2 seconds; of a longer one, only the last byte is looked at."""
+
+STOP = pickle.STOP[0]
+
+_WIDTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+"""Bytes that state the length of an argument, by the standard library's sign for them."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """The argument of an operation: of a fixed length, behind its length, or some lines."""
+
+    fixed: int = 0
+    width: int = 0
+    lines: int = 0
+
+
+def _argument(operation: pickletools.OpcodeInfo) -> Argument:
+    if operation.arg is None:
+        return Argument()
+    if operation.arg.n == pickletools.UP_TO_NEWLINE:
+        return Argument(lines=2 if operation.arg.name.endswith("_pair") else 1)
+    width = _WIDTHS.get(operation.arg.n, 0)
+    return Argument(width=width) if width else Argument(fixed=operation.arg.n)
+
+
+ARGUMENTS = {ord(operation.code): _argument(operation) for operation in pickletools.opcodes}
+"""The argument of each operation, by its code."""
 
 TRUNCATED = ("truncated", "exhausted", "\\x00")
 """Words in the standard library's errors for a pickle that ends too early, or goes on with zeros."""
@@ -94,24 +127,60 @@ def is_whole(file: Path) -> bool | None:
     with file.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as view:
         if b"joblib" in view[:65536]:
             return None  # it has arrays between the operations
+        place = 0
         try:
-            while view.tell() < len(view):
-                if not begins(view[view.tell() : view.tell() + 2]) or not _has_stop(view):
+            while place < len(view):
+                if not begins(view[place : place + 2]):
                     return None
-        except ValueError as error:
-            is_other_data = "unknown" in str(error) and "\\x00" not in str(error)
-            return None if is_other_data else False
+                place = _end(view, place)
+        except IndexError:
+            return False
+        except UnknownOperation as unknown:
+            return False if unknown.code == 0 else None  # zeros on the disk, or other data
+        except OverflowError:
+            return view[-1:] == pickle.STOP
         return True
 
 
-def _has_stop(view: mmap.mmap) -> bool:
-    """Whether the next pickle is short enough to be read.
+class UnknownOperation(Exception):
+    """A byte outside of the operations of a pickle."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def _end(view: mmap.mmap, place: int) -> int:
+    """The end of a pickle. Its data are passed over, and not read.
 
     Raises:
-        ValueError: If its end is missing.
+        IndexError: If the file ends before it does.
+        UnknownOperation: If something else follows.
+        OverflowError: If it has more than `MAX_OPERATIONS`.
     """
-    # mmap reads like a file, but the stub of genops asks for a subclass of IO.
-    return all(count < MAX_OPERATIONS for count, _ in enumerate(pickletools.genops(view)))  # type: ignore[arg-type]
+    for _ in range(MAX_OPERATIONS):
+        code = view[place]
+        if code == STOP:
+            return place + 1
+        if code not in ARGUMENTS:
+            raise UnknownOperation(code)
+        place = _behind(view, place + 1, ARGUMENTS[code])
+    raise OverflowError
+
+
+def _behind(view: mmap.mmap, place: int, argument: Argument) -> int:
+    """The place behind an argument."""
+    if argument.width:
+        if place + argument.width > len(view):
+            raise IndexError(place)
+        stated = int.from_bytes(view[place : place + argument.width], "little")
+        return place + argument.width + stated
+    for _ in range(argument.lines):
+        end = view.find(b"\n", place)
+        if end < 0:
+            raise IndexError(place)
+        place = end + 1
+    return place + argument.fixed
 
 
 def old_torch_is_whole(file: Path) -> bool | None:
