@@ -9,49 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainer.checkpoints import pickles
+from trainer.checkpoints import file_formats, pickles
+from trainer.checkpoints.writers import CERTAIN, LATEST, LIKELY
 
 UNFINISHED = re.compile(
-    r"\.te?mp([._-]\w+|\d*)$|[-_]te?mp$|^\.?tmp[-_.]|\.(part|partial|incomplete)$|[-.]unfinished$|\.orbax-checkpoint-tmp"
+    r"[._-]te?mp([._-][\w.-]*|\d*)$|^\.?tmp[-_.]|^tmp[a-z0-9_]{8}$|[._-]temp[._-][0-9a-f]{8,}"
+    r"|[._-](part|partial|incomplete|unfinished|in[-_]?progress|writing|saving|pending|download|_copying_)$"
+    r"|\.orbax-checkpoint-tmp|~$",
+    re.IGNORECASE,
 )
 """Names that writers give to files and folders until they are complete."""
 
-ONE_OF_MANY = re.compile(r"(?P<before>.*?)(?P<number>\d+)[-_]of[-_](?P<count>\d+)(?P<after>.*)")
-"""Name of one file of several, such as `model-00001-of-00003.safetensors`."""
+ONE_OF_MANY = re.compile(
+    r"(?P<before>.*?)(?P<number>\d+)[-_. ]?of[-_. ]?(?P<count>\d+)(?P<after>.*)", re.IGNORECASE | re.DOTALL
+)
+"""Name of one file of several, such as `model-00001-of-00003.safetensors` or `part1of3`."""
 
 MAX_METADATA = 64 * 1024 * 1024
 """Largest `.metadata` whose content is compared with the files, in bytes."""
 
-TRAINER_STATE = "trainer_state.json"
-"""Last file of a checkpoint of transformers' Trainer (`Trainer._save_checkpoint`)."""
-
-TRAINER_ARGUMENTS = "training_args.bin"
-"""File of the same Trainer's, which it writes after the model."""
-
-WEIGHTS = re.compile(
-    r"(model|pytorch_model|adapter_model|diffusion_pytorch_model)(_\d+)?([-.]\d+-of-\d+)?\.(safetensors|bin)|pytorch_model_fsdp(_\d+)?(\.bin)?"
-)
-"""Names of weights as `save_pretrained`, the Trainer and accelerate give them, which write them first."""
-
-CONFIGURATIONS = {"config.json", "adapter_config.json"}
-"""Files that `save_pretrained` writes before or after the weights, depending on the version."""
-
-BEFORE_THE_LAST = re.compile(
-    r".*\.(index\.json|txt|py|md|jinja|model)|(adapter_|generation_)?config\.json"
-    r"|(tokenizer|vocab|added_tokens|special_tokens_map|\w*processor_config|\w*tokenizer_config)\.json"
-    r"|(optimizer|scheduler|scaler|sampler|dl_state_dict)(_\d+)?\.(pt|bin)|optimizer_\d+|rng_state(_\d+)?\.pth"
-    r"|latest|global_step\d+"
-)
-"""Names of what the Trainer and accelerate write between the weights and their last file."""
-
-ACCELERATE_STATE = re.compile(r"random_states_\d+\.pkl")
-"""Last file of accelerate's `save_state` (accelerate/checkpointing.py, `save_accelerator_state`)."""
+MAX_TEXT = 4096
+"""Bytes of a file beside the checkpoints that are read: it holds a name."""
 
 ORBAX_METADATA = "_CHECKPOINT_METADATA"
 """File of Orbax with the times when a checkpoint was begun and committed."""
-
-ORBAX_COMMIT = "commit_success.txt"
-"""Last file of Orbax on storage without renaming (orbax/checkpoint/path/atomicity.py)."""
 
 DEEPSPEED_OPTIMIZER = re.compile(r"(?:bf16_|fp16_)?zero_pp_rank_(\d+)_mp_rank_(\d+)_?optim_states\.pt")
 DEEPSPEED_SHARD = re.compile(r"zero_pp_rank_(\d+)_mp_rank_(\d+)_model_states\.pt")
@@ -61,59 +42,79 @@ DEEPSPEED_MODEL = re.compile(r"(?:zero_pp_rank_\d+_)?mp_rank_\d+_model_states\.p
 DEEPSPEED_LATEST = "latest"
 """File beside DeepSpeed's folders that names the last complete one; rank 0 writes it after all ranks have written."""
 
-MEGATRON_LATEST = "latest_checkpointed_iteration.txt"
-"""The same of Megatron-LM."""
+NEURONX_BEGUN, NEURONX_DONE = "checkpoint", "done"
+"""First and last file of neuronx-distributed, both with the text `1` (aws-neuron/neuronx-distributed src/
+neuronx_distributed/trainer/checkpoint.py, `CheckpointIOState`, 0f2a90f6)."""
+
+RANK_FOLDER = re.compile(r"(?:mp|tp)_rank_\d+(?:_pp_rank_\d+)?(?:_\d+)?")
+"""Folder of one rank of NeMo and Megatron-LM."""
 
 
 def what_is_missing(path: Path, inside: Sequence[Path]) -> str | None:
-    """The file that a folder lacks according to its own files, as a clause; None if no file is known to be missing.
+    """The file that a checkpoint lacks according to its own files, as a clause; None if none is known to be missing.
 
     Args:
-        path: The checkpoint's folder.
+        path: The checkpoint, a file or a folder.
         inside: All files and folders below it.
 
     Raises:
         OSError: If a file cannot be read.
     """
-    names: dict[Path, set[str]] = defaultdict(set)
+    names: dict[Path, set[str]] = {path: set()} if path.is_dir() else {}
     for each in inside:
-        names[each.parent].add(each.name)
+        names.setdefault(each.parent, set()).add(each.name)
     return next(_missing(path, inside, names), None)
 
 
-def lacks_its_last_file(path: Path) -> bool:
-    """Whether a folder holds what the Trainer or accelerate write first, and neither their last file nor others.
+def last_file_missing(path: Path) -> str | None:
+    """The last file of a library that may have written a folder, for people, if it is not there.
 
     So does the whole checkpoint of a program that saves weights and nothing else.
     """
     names = {each.name for each in path.iterdir()}
-    if TRAINER_STATE in names or any(map(ACCELERATE_STATE.fullmatch, names)):
-        return False
-    if TRAINER_ARGUMENTS in names or _is_orbax_without_mark(path, names):
-        return True
-    begins = bool(names & CONFIGURATIONS) or any(map(WEIGHTS.fullmatch, names))
-    return begins and all(WEIGHTS.fullmatch(name) or BEFORE_THE_LAST.fullmatch(name) for name in names)
+    if _is_committed_by_orbax(names):
+        return None
+    inner = [(each.name, {one.name for one in each.iterdir()}) for each in path.iterdir() if each.is_dir()]
+    missing = (
+        writer.lacks(*folder)
+        for writer in LIKELY
+        for folder in ((path.name, names), *(inner if writer.is_inner else ()))
+    )
+    return next(filter(None, missing), None)
 
 
-def _is_orbax_without_mark(path: Path, names: set[str]) -> bool:
-    """Whether it is Orbax's without a mark of the commit: of an old version, or on storage without renaming."""
-    data = ("manifest.ocdbt", "_METADATA")
-    if ORBAX_METADATA in names or ORBAX_COMMIT in names:
-        return False
-    return any((folder / name).exists() for folder in (path, *map(path.joinpath, names)) for name in data)
+def _is_committed_by_orbax(names: set[str]) -> bool:
+    """Whether it is Orbax's with a mark of its own, beside folders with others' files."""
+    return ORBAX_METADATA in names or "commit_success.txt" in names
 
 
-def kinds(path: Path) -> frozenset[str]:
-    """The names in a folder without their numbers, which differ with the step and the number of processes."""
-    return frozenset(re.sub(r"\d+", "#", each.name) for each in path.iterdir())
+def all_parts(path: Path) -> list[Path]:
+    """The files that make one checkpoint together with a file: the others of `n-of-m`, and the data of an index."""
+    before, _, suffix = path.name.rpartition(".")
+    one = ONE_OF_MANY.fullmatch(path.name)
+    if one is None and suffix != "index":
+        return [path]
+    with_name = (each for each in path.parent.iterdir() if each.is_file())
+    if one is None:
+        return [path, *(each for each in with_name if each.name.startswith(f"{before}.data-"))]
+    return [each for each in with_name if _is_of_set(each.name, one)]
+
+
+def _is_of_set(name: str, one: re.Match[str]) -> bool:
+    other = ONE_OF_MANY.fullmatch(name)
+    return other is not None and all(other[part] == one[part] for part in ("before", "count", "after"))
 
 
 def _missing(path: Path, inside: Sequence[Path], names: Mapping[Path, set[str]]) -> Iterator[str]:
     yield from _unfinished(path, inside)
     yield from _behind_the_latest(path)
+    if path.is_file():
+        yield from _unfinished_set({part.name for part in all_parts(path)})
     for folder, here in names.items():
         yield from _unfinished_set(here)
         yield from _missing_shards(folder, here)
+        missing = (writer.lacks(folder.name, here) for writer in CERTAIN)
+        yield from (f"{folder.name} has no {last}" for last in missing if last)
         yield from _distributed(folder, here)
         yield from _deepspeed(path, folder, here)
         yield from _orbax(folder, here)
@@ -123,9 +124,10 @@ def _missing(path: Path, inside: Sequence[Path], names: Mapping[Path, set[str]])
 def _unfinished(path: Path, inside: Sequence[Path]) -> Iterator[str]:
     """Files under the name of a writer that has not ended, and NeMo's mark beside the checkpoint."""
     yield from (f"{each.name} is the name of an unfinished file" for each in inside if UNFINISHED.search(each.name))
-    mark = path.with_name(f"{path.name.removesuffix('.ckpt')}-unfinished")
-    if mark.exists():
-        yield f"{mark.name} is beside it"
+    name = path.name.removesuffix(".nemo").removesuffix(".ckpt").removesuffix("-EMA")
+    folders = (path.parent, path.parent.parent) if RANK_FOLDER.fullmatch(path.parent.name) else (path.parent,)
+    marks = (folder / f"{name}-unfinished" for folder in folders)
+    yield from (f"{mark.name} is beside it" for mark in marks if mark.exists())
 
 
 def _unfinished_set(here: set[str]) -> Iterator[str]:
@@ -136,27 +138,41 @@ def _unfinished_set(here: set[str]) -> Iterator[str]:
         if found and not ONE_OF_MANY.search(found["after"]):
             numbers[found["before"], int(found["count"]), found["after"]].add(int(found["number"]))
     for (before, count, after), there in numbers.items():
-        if len(there) < count and not re.search(r"(epoch|step|iter)\w*[-_=]?$", before):
+        if len(there) < count and not re.search(r"(epoch|step|iter)\w*[-_=]?$", before, re.IGNORECASE):
             yield f"{len(there)} of {count} files {before}*{after} are there"
 
 
 def _missing_shards(folder: Path, here: set[str]) -> Iterator[str]:
-    for index in (folder / name for name in sorted(here) if name.endswith(".index.json")):
-        try:
-            shards = set(json.loads(index.read_bytes())["weight_map"].values())
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            continue  # another file of this name; that it is JSON is looked at elsewhere
-        missing = sorted(str(shard) for shard in shards if not (folder / str(shard)).is_file())
+    """Shards and components that an index names: of `save_pretrained`, and of a pipeline of diffusers."""
+    for name in sorted(here):
+        if not (folder / name).is_file():
+            continue
+        if name.endswith(".index.json"):
+            named: Any = _read_json(folder / name).get("weight_map")
+            parts = set(named.values()) if isinstance(named, dict) else set()
+        elif name == "model_index.json":
+            described = _read_json(folder / name).items()
+            parts = {part for part, by in described if isinstance(by, list) and by and by[0] is not None}
+        else:
+            continue
+        missing = sorted(str(part) for part in parts if isinstance(part, str) and not (folder / part).exists())
         if missing:
-            yield f"{index.name} names {missing[0]}, which is missing"
+            yield f"{name} names {missing[0]}, which is missing"
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """The object in a file; empty for another content, which is looked at elsewhere."""
+    try:
+        document = json.loads(file.read_bytes()) if file.stat().st_size <= file_formats.MAX_JSON else {}
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _distributed(folder: Path, here: set[str]) -> Iterator[str]:
     """`torch.distributed.checkpoint` writes `.metadata` last, with the place of every tensor."""
     metadata = folder / ".metadata"
-    if metadata.name not in here:
-        if any(name.endswith(".distcp") for name in here):
-            yield f"{folder.name} has no .metadata"
+    if metadata.name not in here or not metadata.is_file():
         return
     size = metadata.stat().st_size
     if size == 0:
@@ -191,7 +207,7 @@ def _deepspeed(path: Path, folder: Path, here: set[str]) -> Iterator[str]:
     if folder != path or size is None:
         if not latest.is_file():
             yield f"DeepSpeed's file {DEEPSPEED_LATEST}, which is written last, is missing"
-        elif folder != path and not (folder.parent / latest.read_text(errors="replace").strip()).is_dir():
+        elif folder != path and not (folder.parent / (_read_text(latest) or ".")).is_dir():
             yield f"DeepSpeed's file {DEEPSPEED_LATEST} names a folder that is missing"
     if folder == path:
         yield from _is_newer_than(latest, path)
@@ -219,16 +235,25 @@ def _zero_stage(said: Any) -> int:
 
 
 def _behind_the_latest(path: Path) -> Iterator[str]:
-    if re.fullmatch(r"iter_\d+", path.name):
-        yield from _is_newer_than(path.parent / MEGATRON_LATEST, path)
+    for name, folders in LATEST.items():
+        if re.fullmatch(folders, path.name):
+            yield from _is_newer_than(path.parent / name, path)
 
 
 def _is_newer_than(latest: Path, path: Path) -> Iterator[str]:
     """A checkpoint with a higher number than the last complete one: cut off, or of an attempt that was given up."""
-    text = latest.read_text(errors="replace") if latest.is_file() else ""
-    complete, own = re.search(r"(\d+)\s*$", text), re.search(r"(\d+)$", path.name)
+    text = _read_text(latest)
+    complete, own = re.search(r"(\d{1,15})$", text), re.search(r"(\d{1,15})$", path.name)
     if complete and own and int(own[1]) > int(complete[1]):
-        yield f"{latest.name}, which is written last, still names {text.strip()}"
+        yield f"{latest.name}, which is written last, still names {text}"
+
+
+def _read_text(file: Path) -> str:
+    """A line of text; empty without the file."""
+    if not file.is_file():
+        return ""
+    with file.open("rb") as content:
+        return content.read(MAX_TEXT).decode(errors="replace").replace("\0", "").strip()
 
 
 def _orbax(folder: Path, here: set[str]) -> Iterator[str]:
@@ -245,6 +270,8 @@ def _orbax(folder: Path, here: set[str]) -> Iterator[str]:
 
 
 def _neuronx_distributed(folder: Path, here: set[str]) -> Iterator[str]:
-    """neuronx-distributed begins a folder with the file `checkpoint` and ends it with `done`."""
-    if "checkpoint" in here and (folder / "checkpoint").is_file() and here & {"model", "optim"} and "done" not in here:
-        yield f"neuronx-distributed's file {folder.name}/done is missing"
+    """neuronx-distributed, and with it optimum-neuron below `shards`, marks a folder as begun and as done."""
+    if NEURONX_BEGUN not in here or NEURONX_DONE in here or not (folder / NEURONX_BEGUN).is_file():
+        return
+    if here & {"model", "optim"} or _read_text(folder / NEURONX_BEGUN) in ("", "1"):
+        yield f"neuronx-distributed's file {folder.name}/{NEURONX_DONE} is missing"

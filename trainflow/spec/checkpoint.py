@@ -6,6 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from trainflow.protocol.checkpoint_pattern import ANY_FOLDERS
 from trainflow.protocol.placeholders import CHECKPOINT, STEP, placeholders_in
 from trainflow.spec.empty import empty_list
 from trainflow.spec.section import Section
@@ -16,8 +17,9 @@ class Checkpoint(Section):
     """Checkpoints of the program: how they are found, and how a restarted program gets the path of the newest one."""
 
     path: str
-    """Path below the run's folder, such as `checkpoint-{step}` or `ckpt/step_{step}.pt`: `{step}` stands for a number
-    and `*` for any part of a name. The highest number is the newest; without `{step}`, the newest file is."""
+    """Path below the run's folder, such as `checkpoint-{step}` or `ckpt/step_{step}.pt`: `{step}` stands for a number,
+    `*` for any part of a name and `**` for any folders, as in `**/checkpoint-{step}`. The highest number is the newest;
+    without `{step}`, the newest file is."""
     resume: Annotated[list[Word], Field(max_length=100)] = Field(default_factory=empty_list)
     """Words that are added to the command line when there is a checkpoint, such as `[--resume, "{checkpoint}"]`. The
     variable TRAINFLOW_CHECKPOINT has its path in any case."""
@@ -33,6 +35,8 @@ class Checkpoint(Section):
     def _below_the_runs_folder(cls, path: str) -> str:
         if not path or path.startswith("/") or {"", ".", ".."} & set(path.split("/")):
             raise ValueError(f"must be a path below the run's folder, without '.' and '..', got {path!r}")
+        if any(ANY_FOLDERS in part and part != ANY_FOLDERS for part in path.split("/")):
+            raise ValueError(f"must have '{ANY_FOLDERS}' as a whole name, for any folders, got {path!r}")
         if path.count(STEP) > 1 or path.replace(STEP, "").strip("/*") == "":
             raise ValueError(f"must name the checkpoints, with {STEP} at most once, got {path!r}")
         return path

@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict_saver import save as save_to_folder
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 
-from trainer.checkpoints.layouts import TRAINER_STATE
 from trainer.checkpoints.patterns import Rules, find, is_complete, newest_complete
+from trainer.checkpoints.writers import TRAINER_STATE
 
 LONG_AGO = 1_000_000.0
 """Age in seconds at which a file of an unknown format is complete, so that only the content can say no."""
