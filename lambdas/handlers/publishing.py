@@ -26,6 +26,8 @@ from trainflow.background import Worker
 from trainflow.deployment.environment import ClusterEnvironment, DeploymentEnvironment
 from trainflow.errors import TrainflowError
 from trainflow.progress.reader import lines_apart
+from trainflow.protocol.checkpoint_pattern import CheckpointPattern
+from trainflow.protocol.reported_checkpoints import Reported, reported
 from trainflow.record.steps import KeptSteps
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
@@ -85,6 +87,7 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
                 lines_apart=apart,
                 total=total,
                 is_new_log=batch is None and unread.is_new,
+                reported=_checkpoint_reader(run),
             )
             now = datetime.now(UTC)
             ahead = advanced(cursor, batch, log=unread.position, now=now)
@@ -113,6 +116,13 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
         stored = stored or recording.stored_steps(run.run_id)
         recording.keep(run.run_id, stored, partial(_up_to, cursor=cursor))
     return Published(_read_to(unread, cursor), caught_up=unread.exhausted, unpublished=False)
+
+
+def _checkpoint_reader(run: Run) -> Callable[[str], Reported | None] | None:
+    """Finds checkpoints that lines report; None for a spec without a pattern of theirs."""
+    if run.spec.checkpoint is None:
+        return None
+    return partial(reported, pattern=CheckpointPattern(run.spec.checkpoint.path), run_id=run.run_id)
 
 
 def _with_batch(kept: KeptSteps, *, batch: Batch) -> KeptSteps:
@@ -195,7 +205,9 @@ def _opened(opening: Future[UnreadLines | None]) -> UnreadLines | None:
 
 
 def _is_worth_keeping(batch: Batch) -> bool:
-    return bool(batch.steps or batch.checkpoints or batch.num_unparsable or batch.lost_files)
+    return bool(
+        batch.steps or batch.checkpoints or batch.num_unparsable or batch.lost_files or batch.reported_checkpoint
+    )
 
 
 def _is_worth_a_sentence(run: Run, cursor: MetricsCursor, *, before: MetricsCursor) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -24,6 +24,8 @@ from trainflow.protocol.checkpoint_line import (
     parse_resumed_line,
 )
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
+from trainflow.protocol.reported_checkpoints import CLUES as CHECKPOINT_CLUES
+from trainflow.protocol.reported_checkpoints import Reported, newer
 from trainflow.protocol.step_report import is_relayed
 from trainflow.record.steps import non_finite_steps
 from trainflow.spec.progress import Format
@@ -63,6 +65,8 @@ class Batch:
     """Files that the program has left in its working folder."""
     watch: StepWatch = field(default_factory=lambda: StepWatch(MetricsCursor()))
     """Lines since the newest step."""
+    reported_checkpoint: Reported | None = None
+    """A checkpoint that the lines report, compared with the spec's pattern."""
     num_lines: int = 0
     """Lines that were read."""
     num_unparsable: int = 0
@@ -138,6 +142,7 @@ def next_batch(
     lines_apart: int = 1,
     total: int | None = None,
     is_new_log: bool = False,
+    reported: Callable[[str], Reported | None] | None = None,
 ) -> Batch:
     """The new steps in the next lines.
 
@@ -151,6 +156,7 @@ def next_batch(
         lines_apart: Steps between two lines of a format that has no numbers.
         total: Last step of the training; None if it is unknown.
         is_new_log: Whether the lines are the first ones of another log.
+        reported: Finds the checkpoint that a line reports; None for a spec without checkpoints.
     """
     reader = ProgressReader(progress, lines_apart=lines_apart, total=total, behind=cursor)
     watch = StepWatch(cursor, is_watched=progress != "none", is_new_log=is_new_log)
@@ -162,6 +168,8 @@ def next_batch(
         words = line.text.lower()
         if batch.hang or clue1 in words or clue2 in words or clue3 in words or clue4 in words:
             batch.watch_hang(line)
+        if reported is not None and any(clue in words for clue in CHECKPOINT_CLUES):
+            batch.reported_checkpoint = newer(batch.reported_checkpoint, reported(line.text))
         if CHECKPOINT in line.text or HUGGING_FACE in line.text:
             saved = parse_checkpoint_line(line.text, line.logged_at)
             if saved is not None:
@@ -237,6 +245,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "read_at": now,
             "figures_before_report": _figures_before_report(cursor, batch),
             "lost_files": batch.lost_files or cursor.lost_files,
+            "reported_checkpoint": newer(cursor.reported_checkpoint, batch.reported_checkpoint),
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
             "last_checkpoint": _last_checkpoint(cursor, batch),

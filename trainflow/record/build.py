@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,6 +13,7 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.visit import Visit
 from trainflow.progress.missing_steps import missing_at_end, missing_steps_warning
 from trainflow.progress.reader import unparsable_warning
+from trainflow.protocol.reported_checkpoints import unmatched_warning
 from trainflow.record.history import ExecutionHistory, publication, task_output, trained_steps
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
@@ -160,13 +162,14 @@ def _warnings(kept: KeptSteps, spec: Any, status: RunStatus) -> list[str]:
     unreadable lines."""
     told = kept.progress
     unparsable = unparsable_warning(told.lines_unparsable)
-    has_ended = status is RunStatus.SUCCEEDED
-    missing = missing_at_end(told) if has_ended else told.since_step.missing
-    try:
-        said = missing_steps_warning(stored_run_spec(spec).progress, missing)
-    except InvalidRunSpec:
-        said = None
-    return [*_divergence(kept), *(each for each in (said, unparsable) if each)]
+    missing = missing_at_end(told) if status is RunStatus.SUCCEEDED else told.since_step.missing
+    said = unmatched = None
+    with suppress(InvalidRunSpec):
+        valid = stored_run_spec(spec)
+        said = missing_steps_warning(valid.progress, missing)
+        if valid.checkpoint is not None:
+            unmatched = unmatched_warning(told.reported_checkpoint, valid.checkpoint.path)
+    return [*_divergence(kept), *(each for each in (said, unparsable, unmatched) if each)]
 
 
 def _result_warnings(status: RunStatus, kept: KeptSteps, history: ExecutionHistory) -> list[str]:

@@ -18,6 +18,7 @@ from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
+from trainflow.protocol.reported_checkpoints import Reported
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.wording import data_of_speed
@@ -147,12 +148,16 @@ def kept_steps_of(
     *,
     lost_files: LostFiles | None = None,
     since_step: LinesSinceStep | None = None,
+    reported_checkpoint: Reported | None = None,
 ) -> KeptSteps:
     """The steps, checkpoints and lost files that would have been stored of these lines."""
     since_step = since_step or LinesSinceStep()
     steps, newest = latest_of_each_step(lines), newest_checkpoints(checkpoints)
     if not steps:
-        return KeptSteps(checkpoints=newest, progress=MetricsCursor(lost_files=lost_files, since_step=since_step))
+        progress = MetricsCursor(
+            lost_files=lost_files, since_step=since_step, reported_checkpoint=reported_checkpoint
+        )
+        return KeptSteps(checkpoints=newest, progress=progress)
     non_finite = non_finite_steps(steps)
     progress = MetricsCursor(
         first_step=steps[0].step,
@@ -162,6 +167,7 @@ def kept_steps_of(
         first_non_finite_step=next(iter(non_finite), None),
         lost_files=lost_files,
         since_step=since_step,
+        reported_checkpoint=reported_checkpoint,
     )
     return KeptSteps().extended(steps, progress, newest)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from trainflow.deployment.backends import BackendName
 from trainflow.nodes.failed_nodes import FailedNodes
 from trainflow.protocol.lost_files import LostFiles
+from trainflow.protocol.reported_checkpoints import Reported
 from trainflow.spec.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
 from trainflow.workflow.learned_progress import LearnedProgress
 
@@ -216,6 +217,8 @@ class MetricsCursor(Fact):
     """Lines that looked like lines of steps, and could not be read as such."""
     lost_files: LostFiles | None = None
     """Files that the program has left in its working folder, as the newest job that left some says."""
+    reported_checkpoint: Reported | None = None
+    """A checkpoint that the log reports, compared with the spec's pattern; None before the first."""
     hang: Hang | None = None
     """A hang that the log shows; None again after another step or line."""
     longest_pause_seconds: float = 0.0

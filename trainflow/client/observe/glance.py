@@ -41,7 +41,7 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
     running = history.status is RunStatus.RUNNING
     seen = PodWatcher(pods, run_id, lambda _pod: None)
     seen.read()
-    training = TrainingLog(lambda: state.spec, behind=kept.progress)
+    training = TrainingLog(lambda: state.spec, behind=kept.progress, run_id=run_id)
     unread = _read_on(training, pods, seen.pods(), kept) if running else None
     steps = tuple(latest_of_each_step([*kept.steps, *training.lines()]))
     return replace(

@@ -91,7 +91,7 @@ class RunObserver:
         self._executions = ExecutionTree(stepfunctions, execution_arn)
         self._watcher = PodWatcher(self._cluster, run_id, self._on_pod)
         self._followers: dict[str, LogFollower] = {}
-        self._training = TrainingLog(self._spec_of_log)
+        self._training = TrainingLog(self._spec_of_log, run_id=run_id)
         self._staging: StagingReport | None = None
         self._state = self._state_of_executions()
         """The state that the executions show: taken over when all of them have been read, since a history without its
@@ -181,7 +181,13 @@ class RunObserver:
 
     def _observed_steps(self) -> KeptSteps:
         log = self._training
-        return kept_steps_of(log.lines(), log.checkpoints(), lost_files=log.lost_files(), since_step=log.since_step())
+        return kept_steps_of(
+            log.lines(),
+            log.checkpoints(),
+            lost_files=log.lost_files(),
+            since_step=log.since_step(),
+            reported_checkpoint=log.reported_checkpoint(),
+        )
 
     def steps(self) -> list[Step]:
         """Logged steps of the training job in their order, repeated ones once: the report's curves."""

@@ -15,7 +15,9 @@ from trainflow.observed.step import Step
 from trainflow.progress.missing_steps import StepWatch, missing_steps_warning
 from trainflow.progress.reader import ProgressReader, lines_apart, unparsable_warning
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
+from trainflow.protocol.checkpoint_pattern import CheckpointPattern
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
+from trainflow.protocol.reported_checkpoints import Reported, newer, reported, unmatched_warning
 from trainflow.record.results import lost_files_warning
 from trainflow.spec.run_spec import stored_run_spec
 from trainflow.spec.total_steps import total_steps
@@ -34,13 +36,21 @@ def may_hold_rank0(pod: Pod) -> bool:
 class TrainingLog:
     """Takes the log line by line; threads may add lines and ask at the same time."""
 
-    def __init__(self, spec: Callable[[], Mapping[str, Any] | None], *, behind: MetricsCursor | None = None) -> None:
+    def __init__(
+        self,
+        spec: Callable[[], Mapping[str, Any] | None],
+        *,
+        behind: MetricsCursor | None = None,
+        run_id: str = "",
+    ) -> None:
         """Reads nothing yet.
 
         Args:
             spec: The run spec, which contains the format of steps; None while it is not known yet. Lines wait for it.
             behind: Position after the lines that are known already.
+            run_id: The run, whose folder has the same name.
         """
+        self._run_id = run_id
         self._spec, self._behind = spec, behind or MetricsCursor()
         self._lock = threading.Lock()
         self._reader: ProgressReader | None = None
@@ -53,6 +63,8 @@ class TrainingLog:
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
         self._lost_files = self._behind.lost_files
+        self._pattern: CheckpointPattern | None = None
+        self._reported = self._behind.reported_checkpoint
 
     def read(self, line: LogLine, pod: str | None = None) -> None:
         """Take the next line of a pod."""
@@ -106,17 +118,26 @@ class TrainingLog:
                 said = missing_steps_warning(stored_run_spec(self._spec() or {}).progress, missing)
         unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
         lost = lost_files_warning(self._lost_files) if self._lost_files else None
-        return [each for each in (said, unparsable, lost) if each]
+        unmatched = unmatched_warning(self._reported, self._pattern.text) if self._pattern else None
+        return [each for each in (said, unparsable, unmatched, lost) if each]
+
+    def reported_checkpoint(self) -> Reported | None:
+        """A checkpoint that the log reports, compared with the spec's pattern."""
+        with self._lock:
+            self._read_waiting()
+            return self._reported
 
     def _read_waiting(self) -> None:
         if self._reader is None and self._waiting and (spec := self._spec()) is not None:
-            self._reader = _reader(spec, self._behind)
+            self._reader, self._pattern = _reader(spec, self._behind), _pattern(spec)
         if self._reader is None:
             return
         for pod, line in self._waiting:
             if pod != self._pod:
                 self._pod = pod
                 self._watch.begin(None)
+            if self._pattern is not None:
+                self._reported = newer(self._reported, reported(line.text, self._pattern, self._run_id))
             saved = parse_checkpoint_line(line.text, line.logged_at)
             if saved is not None:
                 self._checkpoints.append(saved)
@@ -139,6 +160,12 @@ class TrainingLog:
     def _printed(self) -> list[Step]:
         held = self._reader.held if self._reader else None
         return [*self._steps, held] if held else list(self._steps)
+
+
+def _pattern(spec: Mapping[str, Any]) -> CheckpointPattern | None:
+    checkpoint = spec.get("checkpoint")
+    path = checkpoint.get("path") if isinstance(checkpoint, Mapping) else None
+    return CheckpointPattern(path) if isinstance(path, str) else None
 
 
 def _reader(spec: Mapping[str, Any], behind: MetricsCursor) -> ProgressReader:
