@@ -54,7 +54,7 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     if source is None:
         raise ConfigInvalid(f"--source is missing; give it, or set {variables.RUN_DIR}.")
     prefix = s3.parse(config.url, option="url", key_required=False)
-    newest, files = _selected(config, source)
+    newest, step, files = _selected(config, source)
     client = s3.connect()
     uploaded = sum(upload(client, file, prefix.below(name)) for name, file in files.items())
     return {
@@ -62,35 +62,39 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
         "bytes": sum(file.stat().st_size for file in files.values()),
         "uploaded": uploaded,
         "checkpoint": str(prefix.below(_name(newest, source))) if newest else None,
-        **_described(newest),
+        **_described(newest, step),
     }
 
 
-def _described(newest: Path | None) -> dict[str, Any]:
+def _described(newest: Path | None, step: int | None) -> dict[str, Any]:
     """Size of the newest checkpoint, in bytes, and when it was written, in seconds since 1970."""
     if newest is None:
         return {}
     parts = [file.stat() for file in ((newest,) if newest.is_file() else newest.rglob("*")) if file.is_file()]
     return {
+        **({} if step is None else {"checkpoint_step": step}),
         "checkpoint_bytes": sum(part.st_size for part in parts),
         "checkpoint_saved_at": round(max((part.st_mtime for part in parts), default=0.0), 3),
     }
 
 
-def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, dict[str, Path]]:
-    """The newest checkpoint, and the files to publish."""
+def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, int | None, dict[str, Path]]:
+    """The newest checkpoint, the step in its path, and the files to publish."""
     if config.checkpoints is None:
         verified = newest_checkpoint(source)
-        return verified.path if verified else None, artifacts(source, verified)
+        return verified.path if verified else None, None, artifacts(source, verified)
     found = patterns.find(config.checkpoints, source) if config.checkpoints else []
     chosen, passed_over = patterns.newest_complete(found, patterns.Rules(marker=config.marker))
     for skipped, reason in passed_over:
         print(f"{skipped.path} is not complete: {reason}.", flush=True)
-    newest = chosen.path if chosen else None
+    newest, step = (chosen.path, chosen.step) if chosen else (None, None)
+    if newest is not None and not os.path.realpath(newest).startswith(f"{os.path.realpath(source)}{os.sep}"):
+        print(f"{newest} is a link to a place outside of the run's folder, which is not published.", flush=True)
+        newest = step = None
     # Where none is known to be complete, all are kept: one may be of a format that is judged wrongly.
     left_out = {source / SHARED_NOTES, *(each.path for each in found if chosen and each != chosen)}
     files = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out & {file, *file.parents})
-    return newest, {_name(file, source): file for file in files}
+    return newest, step, {_name(file, source): file for file in files}
 
 
 def newest_checkpoint(source: Path) -> CheckpointFile | None:

@@ -57,14 +57,18 @@ def checkpoints(kept: KeptSteps, history: ExecutionHistory) -> list[SavedCheckpo
     ]
     if url is None:
         return found
-    if found:
-        return [*found[:-1], found[-1].model_copy(update={"url": url})]
+    step = _count(artifacts.get("checkpoint_step"))
+    published = next((saved for saved in reversed(found) if step in (None, saved.step)), None)
+    if published is not None:
+        return [saved.model_copy(update={"url": url}) if saved is published else saved for saved in found]
     return [
+        *found,
         SavedCheckpoint(
+            step=step,
             saved_at=datetime.fromtimestamp(published_at, UTC) if isinstance(published_at, int | float) else None,
             size_bytes=_count(artifacts.get("checkpoint_bytes")),
             url=url,
-        )
+        ),
     ]
 
 
