@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from botocore.exceptions import ClientError
+
 from lambdas.backends.backend import Backend
 from lambdas.handlers.failed_logs import FailedLogs
+from lambdas.handlers.task import logger
+from lambdas.logic.departures import PodEvidence
 from lambdas.logic.gang_failures import failure, waiting_failure
+from lambdas.logic.opening import with_checkpoint
 from trainflow.errors import TrainflowError
+from trainflow.failures.log_lines import MAX_LINES
 from trainflow.observed.job import JobStatus
-from trainflow.workflow.run import JobRef
+from trainflow.workflow.run import JobRef, Run, Stage
 
 
 def job_failure(
@@ -17,7 +25,7 @@ def job_failure(
     *,
     last_step: int | None,
     may_resume: bool = False,
-    keeps_logs: bool = False,
+    run: Run | None = None,
 ) -> TrainflowError:
     """The error to raise for a job whose status is failed; the other arguments are those of `failure`.
 
@@ -27,12 +35,15 @@ def job_failure(
         status: Its status.
         last_step: Newest step that rank 0 logged.
         may_resume: Whether a program that logged no step may have taken some.
-        keeps_logs: Whether the function may keep the logs that it reads, for the states that follow.
+        run: The run, for a function that may keep the logs that it reads for the states that follow.
     """
-    pods, logs = backend.failed_pods(job), FailedLogs(backend, job.run_id, keeps=keeps_logs)
+    pods, logs = backend.failed_pods(job), FailedLogs(backend, job.run_id, keeps=run is not None)
     failed = [logs.read(pod) for pod in pods]
     peers = [logs.read(pod) for pod in backend.peer_pods(job)] if job.num_nodes > 1 else []
-    return failure(job, status, failed, peers=peers, last_step=last_step, may_resume=may_resume)
+    error = failure(job, status, failed, peers=peers, last_step=last_step, may_resume=may_resume)
+    if run is None or run.spec.checkpoint is None or job.stage is not Stage.TRAINING:
+        return error
+    return with_checkpoint(error, run, [*(each.lines for each in failed), _lines_of_rank0(backend, job, failed)])
 
 
 def hang_failure(backend: Backend, job: JobRef, hang: TrainflowError, *, last_step: int | None) -> TrainflowError:
@@ -48,3 +59,15 @@ def hang_failure(backend: Backend, job: JobRef, hang: TrainflowError, *, last_st
         return hang
     logs = FailedLogs(backend, job.run_id, keeps=False)
     return waiting_failure(job, [logs.read(pod) for pod in backend.peer_pods(job)], hang, last_step=last_step)
+
+
+def _lines_of_rank0(backend: Backend, job: JobRef, failed: Sequence[PodEvidence]) -> tuple[str, ...]:
+    """The last lines of the pod that prints steps; empty if it has failed itself, or cannot be read."""
+    try:
+        pod = backend.rank0(job)
+        if pod is None or any(each.pod.name == pod and each.lines for each in failed):
+            return ()
+        return tuple(line.text for line in backend.read_log(pod, tail_lines=MAX_LINES))
+    except (TrainflowError, ClientError) as error:
+        logger.warning("the log of rank 0 could not be read", extra={"reason": str(error)})
+        return ()

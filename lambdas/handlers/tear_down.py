@@ -121,4 +121,7 @@ def _after(event: Event) -> Run:
     if event.error is None:
         return run
     failure = caught_error(event.error)
-    return run.model_copy(update={"failed_nodes": run.failed_nodes.after(error=failure.name, node=failure.node)})
+    job = event.job.name if event.job is not None else ""
+    checkpoints = run.failed_checkpoints.after(error=failure.name, checkpoint=failure.checkpoint, job=job)
+    nodes = run.failed_nodes.after(error=failure.name, node=failure.node)
+    return run.model_copy(update={"failed_nodes": nodes, "failed_checkpoints": checkpoints})

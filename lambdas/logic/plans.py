@@ -111,6 +111,7 @@ def _resume(run: Run, ref: JobRef) -> Resume | None:
         marker=checkpoint.marker,
         settled_seconds=checkpoint.settled_seconds,
         decision=ref.name,
+        passed_over=run.failed_checkpoints.unusable,
     )
 
 

@@ -215,6 +215,8 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("HasProgressed", vain(error="NodeUnhealthy", last_step=10, in_vain=2), "CollectDiagnostics"),
     ("HasProgressed", vain(error="GraphCompilationFailed", in_vain=2), "CollectDiagnostics"),
     ("HasProgressed", vain(error="CompileCacheGone", last_step=11, max_restarts=0), "CollectDiagnostics"),
+    ("HasProgressed", vain(error="CheckpointUnusable", last_step=10, in_vain=3), "CountAnew"),
+    ("HasProgressed", vain(error="CheckpointUnusable", in_vain=1, max_restarts=0), "CollectDiagnostics"),
     ("HasProgressed", vain(last_checkpoint=40, in_vain=2), "CountAnew"),
     ("HasProgressed", vain(last_checkpoint=41, checkpoint_before=40, in_vain=2), "CountAnew"),
     ("HasProgressed", vain(last_checkpoint=40, checkpoint_before=40, in_vain=2), "CollectDiagnostics"),

@@ -74,6 +74,14 @@ def none_to_continue_from(folders: Sequence[Path]) -> CheckpointNotFound:
     )
 
 
+def all_checkpoints_unusable(folder: Path) -> CheckpointNotFound:
+    """The error of a run whose programs could open none of its checkpoints."""
+    return CheckpointNotFound(
+        f"There is no other complete checkpoint in {folder} than those that earlier attempts could not open; read the "
+        "logs of these attempts, or start a new run to begin at step 0."
+    )
+
+
 class WorldSizeMismatch(TrainerError):
     """The process group is not as large as the launcher said: every rank would train by itself.
 

@@ -4,24 +4,43 @@ A run that continues others is given their newest checkpoint until it has one of
 program's words and put into TRAINFLOW_CHECKPOINT. A line names the checkpoint for the workflow: a newer one than
 before shows that the attempt before has got further. All nodes of a gang take the same checkpoint: the first node that
 has decided leaves its decision in the run's folder, and the others read it.
+
+A checkpoint that the program of an earlier job could not open is passed over, as long as it is the same: the decision
+has the time of its last change. If no other one is left, the job fails, since a run of days must not begin anew without
+a word (docs/decisions/0089-fall-back-to-the-checkpoint-before.md).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
-from trainer.checkpoints.patterns import Rules, find, newest_complete
-from trainer.runtime.errors import ConfigInvalid, StorageFailed, none_to_continue_from
+from trainer.checkpoints.patterns import Found, Rules, changed_at, complete_ones, find
+from trainer.runtime.errors import ConfigInvalid, StorageFailed, all_checkpoints_unusable, none_to_continue_from
 from trainer.runtime.node import SHARED_NOTES, Node, Prepared
 from trainflow.protocol import variables
-from trainflow.protocol.checkpoint_line import resumed_line
+from trainflow.protocol.checkpoint_line import Opening, opening_line, resumed_line
 from trainflow.protocol.placeholders import CHECKPOINT, filled_by_workflow
 from trainflow.protocol.plan import Resume
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The checkpoint that a job's program opens."""
+
+    path: str
+    before: str | None
+    """The complete one before it; None without another one."""
+    number: int
+    changed_at: float
+    """Time of its last change, in seconds since 1970."""
 
 
 def prepare(step: Resume, node: Node) -> Prepared:
@@ -30,25 +49,28 @@ def prepare(step: Resume, node: Node) -> Prepared:
     Raises:
         ConfigInvalid: If there is no folder of the run.
         StorageFailed: If the decision cannot be written or read.
-        CheckpointNotFound: If the run continues others, and none of them has a complete checkpoint.
+        CheckpointNotFound: If the run continues others, and none of them has a complete checkpoint, or if the programs
+            of earlier jobs could open none.
     """
     run_dir = node.environment.run_dir
     if run_dir is None:
         raise ConfigInvalid(f"{variables.RUN_DIR} is missing; it has to name the run's folder.")
     earlier = node.environment.earlier_folders(run_dir)
     chosen = agreed(step, run_dir, earlier)
+    if chosen is None and step.passed_over:
+        raise all_checkpoints_unusable(run_dir)
     if chosen is None and earlier:
         raise none_to_continue_from(earlier)
     if chosen is None:
         return Prepared()
-    print(f"Resuming from {chosen}.", flush=True)
-    for number in numbers(step, Path(chosen), (run_dir, *earlier)):
-        print(resumed_line(number), flush=True)
-    words = (filled_by_workflow(word, {CHECKPOINT: chosen}, by_launcher=False) for word in step.words)
-    return Prepared(variables={variables.CHECKPOINT: chosen}, words=tuple(words))
+    print(f"Resuming from {shown(chosen.path)}.", flush=True)
+    print(resumed_line(chosen.number), flush=True)
+    print(opening_line(Opening(path=chosen.path, before=chosen.before)), file=sys.stderr, flush=True)
+    words = (filled_by_workflow(word, {CHECKPOINT: chosen.path}, by_launcher=False) for word in step.words)
+    return Prepared(variables={variables.CHECKPOINT: chosen.path}, words=tuple(words))
 
 
-def agreed(step: Resume, run_dir: Path, earlier: Sequence[Path] = ()) -> str | None:
+def agreed(step: Resume, run_dir: Path, earlier: Sequence[Path] = ()) -> Decision | None:
     """The checkpoint that this gang resumes from; None to begin anew.
 
     Args:
@@ -59,33 +81,75 @@ def agreed(step: Resume, run_dir: Path, earlier: Sequence[Path] = ()) -> str | N
     Raises:
         StorageFailed: If the decision cannot be written or read.
     """
-    decision = run_dir / SHARED_NOTES / f"{step.decision}.json"
+    notes = run_dir / SHARED_NOTES
+    decision = notes / f"{step.decision}.json"
     try:
-        decision.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=decision.parent, encoding="utf-8") as proposal:
+        notes.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=notes, encoding="utf-8") as proposal:
             now = Path(proposal.name).stat().st_mtime
-            found_in = (newest(step, folder, now=now) for folder in (run_dir, *earlier))
-            chosen = next((path for path in found_in if path is not None), None)
-            json.dump(None if chosen is None else str(chosen), proposal)
+            unusable = [found for name in step.passed_over if (found := read(notes / f"{name}.json")) is not None]
+            chosen = choose(step, (run_dir, *earlier), unusable, now=now)
+            json.dump(None if chosen is None else asdict(chosen), proposal)
             proposal.flush()
             os.fsync(proposal.fileno())
             with suppress(FileExistsError):  # another node was first
                 os.link(proposal.name, decision)
-        found: str | None = json.loads(decision.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return read(decision)
+    except (OSError, ValueError, TypeError) as error:
         raise StorageFailed(f"{decision} cannot be written or read ({error}); check the run's folder.") from error
-    return found
 
 
-def newest(step: Resume, run_dir: Path, *, now: float) -> Path | None:
-    """The newest complete checkpoint; incomplete ones that are newer are named on the way."""
-    rules = Rules(marker=step.marker, settled_seconds=step.settled_seconds, now=now)
-    chosen, passed_over = newest_complete(find(step.path, run_dir), rules)
-    for skipped, reason in passed_over:
-        print(f"{skipped.path} is not complete and is passed over: {reason}.", flush=True)
-    return None if chosen is None else chosen.path
+def read(decision: Path) -> Decision | None:
+    """A decision; None for one to begin anew, and for one that is gone.
+
+    Raises:
+        OSError, ValueError, TypeError: If it cannot be read.
+    """
+    if not decision.exists():
+        return None
+    said = json.loads(decision.read_text(encoding="utf-8"))
+    return None if said is None else Decision(**said)
 
 
-def numbers(step: Resume, chosen: Path, folders: Sequence[Path]) -> list[int]:
-    """The number of the chosen checkpoint among those of its run; empty if it is gone."""
-    return [found.number for folder in folders for found in find(step.path, folder) if found.path == chosen][:1]
+def choose(step: Resume, folders: Sequence[Path], unusable: Sequence[Decision], *, now: float) -> Decision | None:
+    """Choose the newest complete checkpoint; those that are passed over are named on the way.
+
+    Args:
+        step: The checkpoints.
+        folders: The run's folder, and those of the runs that it continues.
+        unusable: Checkpoints that could not be opened.
+        now: Present time of the file system's clock.
+    """
+    chosen = list(islice(_usable(step, folders, unusable, now=now), 2))
+    if not chosen:
+        return None
+    before = str(chosen[1].path) if len(chosen) > 1 else None
+    return Decision(
+        path=str(chosen[0].path), before=before, number=chosen[0].number, changed_at=changed_at(chosen[0].path)
+    )
+
+
+def _usable(step: Resume, folders: Sequence[Path], unusable: Sequence[Decision], *, now: float) -> Iterator[Found]:
+    """The complete checkpoints, the newest first. Only those newer than the first one are named when passed over."""
+    rules = Rules(marker=step.marker, settled_seconds=step.settled_seconds, now=now, may_be_cut_off=True)
+    has_one = False
+    for folder in folders:
+        for found, reason in complete_ones(find(step.path, folder), rules):
+            if reason is None and (could_not := _unusable(found, unusable)):
+                print(f"{shown(could_not.path)} is passed over: an earlier attempt could not open it.", flush=True)
+            elif reason is None:
+                yield found
+                has_one = True
+            elif not has_one:
+                print(f"{shown(str(found.path))} is not complete and is passed over: {shown(reason)}.", flush=True)
+
+
+def _unusable(found: Found, unusable: Sequence[Decision]) -> Decision | None:
+    """The decision for a checkpoint that could not be opened; None if it has been written again since."""
+    same = (each for each in unusable if each.path == str(found.path))
+    return next((each for each in same if changed_at(found.path) <= each.changed_at), None)
+
+
+def shown(text: str) -> str:
+    """A text with names of files as it can be printed: they may have bytes that are not UTF-8."""
+    return os.fsencode(text).decode(errors="backslashreplace")

@@ -39,6 +39,8 @@ class NamedError:
     """Whether another attempt may use the node again where the job failed."""
     shows_node: bool = False
     """Whether the failure of a pod is a sign about its node, which may be used again once."""
+    may_be_checkpoint: bool = False
+    """Whether a program may end with it because it cannot open the checkpoint that it resumes from."""
     named_by_programs: bool = False
     """Whether a program in a pod may report it."""
     words: tuple[str, ...] = ()

@@ -24,6 +24,8 @@ class Judgement:
     """The pod that failed first; None if the error is about the job as a whole."""
     node: str | None = None
     """Its node; None if the job may be restarted and the failure says nothing about the node: no run avoids it then."""
+    checkpoint: str | None = None
+    """Path of the checkpoint that the program may have failed to open."""
 
 
 def to_text(message: str, judgement: Judgement) -> str:

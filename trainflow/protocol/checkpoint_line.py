@@ -8,6 +8,11 @@ A job that begins with a checkpoint prints which one, before its program starts 
 
     {"trainflow_resumed": {"checkpoint": 40}}
 
+It also prints the paths of this checkpoint and of the one before, which the next job takes if the program cannot open
+this one:
+
+    {"trainflow_opening": {"path": "/runs/llm-1/checkpoint-40", "before": "/runs/llm-1/checkpoint-30"}}
+
 transformers' Trainer has a line of its own (`Trainer._save`, with `log_level: info`). It prints it before it writes, so
 a program that is killed meanwhile has reported an incomplete checkpoint.
 """
@@ -27,8 +32,14 @@ CHECKPOINT = "trainflow_checkpoint"
 RESUMED = "trainflow_resumed"
 """Key of the JSON object in a job's line about the checkpoint that it resumes from."""
 
+OPENING = "trainflow_opening"
+"""Key of the JSON object in a job's line about the path of that checkpoint."""
+
 HUGGING_FACE = "Saving model checkpoint to "
 """Begin of the line of transformers' Trainer."""
+
+MAX_PATH = 1000
+"""Characters of a path that are kept."""
 
 _BEGIN = f'{{"{CHECKPOINT}":'
 _RESUMED_BEGIN = f'{{"{RESUMED}":'
@@ -85,6 +96,35 @@ def parse_resumed_line(line: str) -> int | None:
         return _whole(json.loads(line[begin:])[RESUMED]["checkpoint"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The checkpoint that a job's program is about to open."""
+
+    path: str
+    before: str | None
+    """The complete checkpoint before it; None without another one."""
+
+
+def opening_line(opening: Opening) -> str:
+    """The line about the checkpoint that a program is about to open."""
+    return json.dumps({OPENING: {"path": opening.path, "before": opening.before}})
+
+
+def parse_opening_line(line: str) -> Opening | None:
+    """The checkpoint in a log line, or None if it is another line."""
+    begin = line.find(f'{{"{OPENING}":')
+    if begin < 0:
+        return None
+    try:
+        said = json.loads(line[begin:])[OPENING]
+        path, before = said["path"], said["before"]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    if not isinstance(path, str) or not isinstance(before, str | None):
+        return None
+    return Opening(path=path[:MAX_PATH], before=before and before[:MAX_PATH])
 
 
 def _whole(value: object) -> int | None:

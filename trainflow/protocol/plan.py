@@ -78,7 +78,7 @@ class Resume:
     """Choose the newest complete checkpoint, the same one on all nodes."""
 
     path: str
-    """Path below the run's folder; `{step}` is a number, `*` any part of a name."""
+    """Path below the run's folder; `{step}` is a number, `*` any part of a name, `**` any folders."""
     words: tuple[str, ...] = ()
     """Words to add to the program's, with the placeholder `{checkpoint}`."""
     marker: str | None = None
@@ -87,6 +87,8 @@ class Resume:
     """A checkpoint of an unknown format is complete if it has not changed for this time."""
     decision: str
     """Name of this job's decision."""
+    passed_over: tuple[str, ...] = ()
+    """Decisions of earlier jobs, whose programs could not open the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)

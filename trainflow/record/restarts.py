@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainflow.errors import CheckpointUnusable
 from trainflow.nodes.failed_nodes import refutation
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
@@ -52,7 +53,17 @@ def avoided_nodes(history: ExecutionHistory) -> tuple[str, ...]:
 def restart_warnings(history: ExecutionHistory) -> list[str]:
     """Warnings for the owner that follow from the restarts of a run."""
     nodes = refuting_nodes(history)
-    return [refutation(nodes)] if nodes else []
+    unusable = [each.checkpoint for each in restarts(history) if each.error == CheckpointUnusable.__name__]
+    return [*([refutation(nodes)] if nodes else []), *(unusable_warning(path) for path in unusable if path)]
+
+
+def unusable_warning(checkpoint: str) -> str:
+    """The sentence for people about a checkpoint that a program could not open."""
+    return (
+        f"The program ended before its first step while it resumed from {checkpoint}, so the run went on from the "
+        "checkpoint before. The unusable one is kept; if it was cut off, name a file that the program writes last in "
+        "checkpoint.marker."
+    )
 
 
 def refuting_nodes(history: ExecutionHistory) -> tuple[str, ...]:
@@ -78,6 +89,7 @@ def _restart(failed: TaskOutput, *, attempt: int) -> Restart:
         message=error.message,
         rule=error.rule,
         node=error.node,
+        checkpoint=error.checkpoint,
         last_step=step if isinstance(step, int) else None,
     )
 

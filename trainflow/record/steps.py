@@ -154,9 +154,7 @@ def kept_steps_of(
     since_step = since_step or LinesSinceStep()
     steps, newest = latest_of_each_step(lines), newest_checkpoints(checkpoints)
     if not steps:
-        progress = MetricsCursor(
-            lost_files=lost_files, since_step=since_step, reported_checkpoint=reported_checkpoint
-        )
+        progress = MetricsCursor(lost_files=lost_files, since_step=since_step, reported_checkpoint=reported_checkpoint)
         return KeptSteps(checkpoints=newest, progress=progress)
     non_finite = non_finite_steps(steps)
     progress = MetricsCursor(

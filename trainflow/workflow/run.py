@@ -14,6 +14,7 @@ from trainflow.nodes.failed_nodes import FailedNodes
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.reported_checkpoints import Reported
 from trainflow.spec.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
+from trainflow.workflow.failed_checkpoints import FailedCheckpoints
 from trainflow.workflow.learned_progress import LearnedProgress
 
 
@@ -61,6 +62,8 @@ class Run(Fact):
 
     failed_nodes: FailedNodes = FailedNodes()
     """Nodes that had failed jobs of the run; its next jobs avoid some of them."""
+    failed_checkpoints: FailedCheckpoints = FailedCheckpoints()
+    """Checkpoints that failed jobs of the run resumed from; its next jobs pass over some of them."""
     restarts_in_vain: int = 0
     """Restarts since the run's last progress."""
 

@@ -25,3 +25,6 @@ class RunError:
     """The pod that failed first; None if no pod did."""
     node: str | None = None
     """The node of that pod; None if the job may be restarted and the failure says nothing about the node."""
+    checkpoint: str | None = None
+    """Path of the checkpoint that the program may have failed to open; None if it had passed its first step, or began
+    without one."""

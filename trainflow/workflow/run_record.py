@@ -87,6 +87,8 @@ class Restart(_Entry):
     """As in the run's error."""
     node: str | None = None
     """The node of the pod that failed first; None if no node failed."""
+    checkpoint: str | None = None
+    """The checkpoint that the job may have failed to open, as in the run's error."""
     last_step: int | None = None
     """Newest step that was logged before."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import struct
@@ -30,8 +31,10 @@ def complete(path: Path, *, marker: str | None = None, age: float = 0.0) -> bool
     return is_complete(path, marker=marker, settled_seconds=60, now=newest + age)
 
 
-def resumed(run_dir: Path, path: str, decision: str = "training-2") -> tuple[list[str], str | None, str]:
-    step = Resume(path=path, words=WORDS, decision=decision)
+def resumed(
+    run_dir: Path, path: str, decision: str = "training-2", passed_over: tuple[str, ...] = ()
+) -> tuple[list[str], str | None, str]:
+    step = Resume(path=path, words=WORDS, decision=decision, passed_over=passed_over)
     done = subprocess.run(
         supervised(sys.executable, "-c", SHOW, "--lr", "1", resume=step),
         env={**os.environ, "TRAINFLOW_RUN_DIR": str(run_dir)},
@@ -260,3 +263,58 @@ def test_a_run_does_not_begin_anew_when_what_it_continues_is_gone(tmp_path: Path
     )
     assert done.returncode == 2
     assert f"there is no complete checkpoint in {tmp_path / 'first'}" in done.stderr
+
+
+def test_a_checkpoint_that_could_not_be_opened_is_passed_over_until_it_is_written_again(tmp_path: Path) -> None:
+    for step in (1, 2):
+        torch.save({}, tmp_path / f"step-{step}.pt")
+        os.utime(tmp_path / f"step-{step}.pt", (1000, 1000))
+    assert resumed(tmp_path, "step-{step}.pt")[1] == str(tmp_path / "step-2.pt")
+    _, chosen, said = resumed(tmp_path, "step-{step}.pt", "training-3", ("training-2",))
+    assert chosen == str(tmp_path / "step-1.pt")
+    assert said.splitlines()[0] == f"{tmp_path}/step-2.pt is passed over: an earlier attempt could not open it."
+    assert (tmp_path / "step-2.pt").exists()
+    torch.save({"again": True}, tmp_path / "step-2.pt")
+    assert resumed(tmp_path, "step-{step}.pt", "training-4", ("training-2",))[1] == str(tmp_path / "step-2.pt")
+
+
+def test_a_run_whose_only_checkpoint_cannot_be_opened_does_not_begin_anew(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "step-1.pt")
+    resumed(tmp_path, "step-{step}.pt")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        resumed(tmp_path, "step-{step}.pt", "training-3", ("training-2",))
+    assert failed.value.returncode == 2
+    assert "There is no other complete checkpoint in " in failed.value.stderr
+
+
+def test_the_workflow_is_given_the_checkpoint_and_the_one_before(tmp_path: Path) -> None:
+    for step in (1, 2):
+        torch.save({}, tmp_path / f"step-{step}.pt")
+    done = subprocess.run(
+        supervised("true", resume=Resume(path="step-{step}.pt", decision="d")),
+        env={**os.environ, "TRAINFLOW_RUN_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    opening = {"path": f"{tmp_path}/step-2.pt", "before": f"{tmp_path}/step-1.pt"}
+    assert json.loads(done.stderr) == {"trainflow_opening": opening}
+
+
+def test_a_name_that_is_not_utf_8_is_printed_escaped(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"a\xe9-9.pt")).write_bytes(b"PK\x03\x04")
+    (tmp_path / os.fsdecode(b"a\xe9-1.pt")).write_bytes(zipped())
+    _, _, said = resumed(tmp_path, "*-{step}.pt")
+    assert f"{tmp_path}/a\\xe9-9.pt is not complete and is passed over" in said
+    assert f"Resuming from {tmp_path}/a\\xe9-1.pt." in said
+
+
+def zipped() -> bytes:
+    torch.save({}, buffer := io.BytesIO())
+    return buffer.getvalue()
+
+
+def test_of_a_link_the_program_is_given_the_path_behind_it(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "step-1.pt")
+    (tmp_path / "latest").symlink_to("step-1.pt")
+    assert resumed(tmp_path, "latest")[1] == str(tmp_path / "step-1.pt")
