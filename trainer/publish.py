@@ -1,34 +1,31 @@
 """Upload a run's artifacts to S3: `python -m trainer.publish --source DIR --url s3://bucket/prefix/`.
 
-Uploads the newest checkpoint, and all other files that the training left in the run's folder, such as TensorBoard
-events. An object that exists already
-with the same content is not uploaded again, so the program can be run again at any time.
+Uploads the newest checkpoint, and then all other files that the training left in the run's folder, such as TensorBoard
+events. An object that exists already with the same content is not uploaded again, so the program can be run again at
+any time. A file that S3 cannot hold, or that cannot be read, is skipped and named in the result; it does not end the
+run, and the files behind it are published.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainer.checkpoints import checkpoint_files, patterns
 from trainer.checkpoints.checkpoint_files import CheckpointFile
+from trainer.publication.unpublished import UnpublishedFiles
+from trainer.publication.uploading import Uploads
+from trainer.publication.walking import FoundFile, files_below
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
-from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid, StorageFailed
+from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid
 from trainer.runtime.node import SHARED_NOTES
 from trainflow.protocol import variables
-from trainflow.protocol.s3_urls import S3Url
-
-if TYPE_CHECKING:
-    from mypy_boto3_s3.client import S3Client
-
-CHECKSUM = "sha256"
-"""Name of the objects' metadata field with the checksum of their content."""
+from trainflow.protocol.publication import SKIPPED, unpublished_document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +51,25 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     if source is None:
         raise ConfigInvalid(f"--source is missing; give it, or set {variables.RUN_DIR}.")
     prefix = s3.parse(config.url, option="url", key_required=False)
-    newest, step, files = _selected(config, source)
-    client = s3.connect()
-    uploaded = sum(upload(client, file, prefix.below(name)) for name, file in files.items())
+    selected = _selected(config, source)
+    newest = selected.newest
+    skipped = UnpublishedFiles()
+    uploads = Uploads(s3.connect(), prefix, skipped)
+    uploads.upload(_checkpoint_files(selected, source, skipped))
+    uploads.upload(files_below(source, source, skip=skipped.add, left_out=selected.left_out))
     return {
-        "objects": len(files),
-        "bytes": sum(file.stat().st_size for file in files.values()),
-        "uploaded": uploaded,
+        "objects": uploads.num_objects,
+        "bytes": uploads.num_bytes,
+        "uploaded": uploads.num_uploaded,
         "checkpoint": str(prefix.below(_name(newest, source))) if newest else None,
-        **_described(newest, step),
+        **_described(newest, selected.step),
+        **_not_published(SKIPPED, skipped),
     }
+
+
+def _not_published(field: str, files: UnpublishedFiles) -> dict[str, Any]:
+    found = files.all()
+    return {field: unpublished_document(found)} if found.num_files else {}
 
 
 def _described(newest: Path | None, step: int | None) -> dict[str, Any]:
@@ -78,11 +84,28 @@ def _described(newest: Path | None, step: int | None) -> dict[str, Any]:
     }
 
 
-def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, int | None, dict[str, Path]]:
-    """The newest checkpoint, the step in its path, and the files to publish."""
+@dataclass(frozen=True, kw_only=True)
+class _Selected:
+    """The choice among the checkpoints."""
+
+    newest: Path | None
+    """The newest complete checkpoint, a file or a folder; None without one."""
+    step: int | None = None
+    """The step in its path."""
+    record: Path | None = None
+    """File beside it that describes it."""
+    left_out: Collection[Path]
+    """Places whose files are not published after the checkpoint's."""
+
+
+def _selected(config: PublishConfig, source: Path) -> _Selected:
     if config.checkpoints is None:
         verified = newest_checkpoint(source)
-        return verified.path if verified else None, None, artifacts(source, verified)
+        return _Selected(
+            newest=verified.path if verified else None,
+            record=verified.record_path if verified else None,
+            left_out=(source / checkpoint_files.FOLDER, source / SHARED_NOTES),
+        )
     found = patterns.find(config.checkpoints, source) if config.checkpoints else []
     chosen, passed_over = patterns.newest_complete(found, patterns.Rules(marker=config.marker))
     for skipped, reason in passed_over:
@@ -92,9 +115,8 @@ def _selected(config: PublishConfig, source: Path) -> tuple[Path | None, int | N
         print(f"{newest} is a link to a place outside of the run's folder, which is not published.", flush=True)
         newest = step = None
     # Where none is known to be complete, all are kept: one may be of a format that is judged wrongly.
-    left_out = {source / SHARED_NOTES, *(each.path for each in found if chosen and each != chosen)}
-    files = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out & {file, *file.parents})
-    return newest, step, {_name(file, source): file for file in files}
+    others = (each.path for each in found if chosen)
+    return _Selected(newest=newest, step=step, left_out=(source / SHARED_NOTES, *others))
 
 
 def newest_checkpoint(source: Path) -> CheckpointFile | None:
@@ -112,49 +134,13 @@ def newest_checkpoint(source: Path) -> CheckpointFile | None:
     return found
 
 
-def artifacts(source: Path, checkpoint: CheckpointFile | None) -> dict[str, Path]:
-    """The files to publish, by their names below the prefix: all files of the folder, but only the newest
-    checkpoint."""
-    left_out = {source / checkpoint_files.FOLDER, source / SHARED_NOTES}
-    others = (file for file in sorted(source.rglob("*")) if file.is_file() and not left_out.intersection(file.parents))
-    newest = (checkpoint.path, checkpoint.record_path) if checkpoint else ()
-    return {_name(file, source): file for file in (*newest, *others)}
-
-
-def upload(client: S3Client, file: Path, target: S3Url) -> bool:
-    """Upload a file unless an object with the same content exists.
-
-    Returns:
-        Whether the file was uploaded.
-
-    Raises:
-        StorageFailed: If the bucket does not exist or may not be written.
-    """
-    from boto3.exceptions import S3UploadFailedError
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    with file.open("rb") as content:
-        checksum = hashlib.file_digest(content, "sha256").hexdigest()
-    if _is_there(client, target, size=file.stat().st_size, checksum=checksum):
-        return False
-    try:
-        client.upload_file(str(file), target.bucket, target.key, ExtraArgs={"Metadata": {CHECKSUM: checksum}})
-    except (S3UploadFailedError, ClientError, BotoCoreError) as error:
-        raise StorageFailed(
-            f"{file.name} could not be uploaded to {target} ({error}); "
-            "check that the bucket exists and that the pod's role has s3:PutObject on it."
-        ) from error
-    return True
-
-
-def _is_there(client: S3Client, target: S3Url, *, size: int, checksum: str) -> bool:
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        there = client.head_object(Bucket=target.bucket, Key=target.key)
-    except (ClientError, BotoCoreError):
-        return False  # missing or not readable; the upload reports which
-    return there["ContentLength"] == size and there["Metadata"].get(CHECKSUM) == checksum
+def _checkpoint_files(selected: _Selected, source: Path, skipped: UnpublishedFiles) -> Iterator[FoundFile]:
+    """The files of the newest checkpoint, which are published before all others."""
+    for path in filter(None, (selected.newest, selected.record)):
+        if path.is_dir():
+            yield from files_below(path, source, skip=skipped.add)
+        else:
+            yield FoundFile(str(path), _name(path, source), path.stat().st_size)
 
 
 def _name(file: Path, source: Path) -> str:
