@@ -15,17 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer import working_folders
 from trainer.checkpoints import checkpoint_files, patterns
 from trainer.checkpoints.checkpoint_files import CheckpointFile
-from trainer.publication.unpublished import UnpublishedFiles
+from trainer.publication.unpublished import Unpublishable, UnpublishedFiles
 from trainer.publication.uploading import Uploads
 from trainer.publication.walking import FoundFile, files_below
+from trainer.publication.working import within_limit
 from trainer.runtime import arguments, program, s3
 from trainer.runtime.environment import Environment
 from trainer.runtime.errors import CheckpointNotFound, ConfigInvalid
 from trainer.runtime.node import SHARED_NOTES
 from trainflow.protocol import variables
-from trainflow.protocol.publication import SKIPPED, unpublished_document
+from trainflow.protocol.publication import BEYOND_LIMIT, KEPT_GIB, SKIPPED, unpublished_document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class PublishConfig:
     `{step}` is a number, `*` any part of a name. Empty to publish every file. Default: our own format."""
     marker: str | None = None
     """Name of a file that only a complete checkpoint's folder has."""
+    kept_gib: int = KEPT_GIB
+    """Most GiB of the program's working folder that are published."""
 
 
 def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
@@ -53,21 +57,22 @@ def main(argv: Sequence[str], environment: Environment) -> Mapping[str, Any]:
     prefix = s3.parse(config.url, option="url", key_required=False)
     selected = _selected(config, source)
     newest = selected.newest
-    skipped = UnpublishedFiles()
+    skipped, beyond = UnpublishedFiles(), UnpublishedFiles()
     uploads = Uploads(s3.connect(), prefix, skipped)
     uploads.upload(_checkpoint_files(selected, source, skipped))
-    uploads.upload(files_below(source, source, skip=skipped.add, left_out=selected.left_out))
+    uploads.upload(_other_files(config, source, selected.left_out, skipped, beyond))
     return {
         "objects": uploads.num_objects,
         "bytes": uploads.num_bytes,
         "uploaded": uploads.num_uploaded,
         "checkpoint": str(prefix.below(_name(newest, source))) if newest else None,
         **_described(newest, selected.step),
-        **_not_published(SKIPPED, skipped),
+        **_unpublished(SKIPPED, skipped),
+        **_unpublished(BEYOND_LIMIT, beyond),
     }
 
 
-def _not_published(field: str, files: UnpublishedFiles) -> dict[str, Any]:
+def _unpublished(field: str, files: UnpublishedFiles) -> dict[str, Any]:
     found = files.all()
     return {field: unpublished_document(found)} if found.num_files else {}
 
@@ -140,7 +145,24 @@ def _checkpoint_files(selected: _Selected, source: Path, skipped: UnpublishedFil
         if path.is_dir():
             yield from files_below(path, source, skip=skipped.add)
         else:
-            yield FoundFile(str(path), _name(path, source), path.stat().st_size)
+            yield FoundFile(os.path.realpath(path), _name(path, source), path.stat().st_size)
+
+
+def _other_files(
+    config: PublishConfig,
+    source: Path,
+    left_out: Collection[Path],
+    skipped: UnpublishedFiles,
+    beyond: UnpublishedFiles,
+) -> Iterator[FoundFile]:
+    """The files of the run's folder, and those of the working folders up to their limit."""
+    keeps_working_folders = bool(working_folders.known_nodes(source))
+    working = (source / working_folders.NAME,) if keeps_working_folders else ()
+    yield from files_below(source, source, skip=skipped.add, left_out=(*left_out, *working))
+    kept, left = within_limit(source, config.kept_gib << 30, left_out=left_out, skipped=skipped)
+    for file in left:
+        beyond.add(Unpublishable(file.name, f"the files of the working folder exceed {config.kept_gib} GiB", file.size))
+    yield from kept
 
 
 def _name(file: Path, source: Path) -> str:

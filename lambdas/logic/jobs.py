@@ -21,6 +21,7 @@ from trainflow.nodes.instances import InstanceType
 from trainflow.protocol import announcement, compile_cache, variables
 from trainflow.protocol.plan import Plan
 from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, PACKAGES_FOLDER, RUNS_MOUNT, SCRATCH_MOUNT
+from trainflow.protocol.publication import KEPT_GIB
 from trainflow.protocol.result import RESULT_FILE
 from trainflow.spec.run_spec import Dataset, Elastic, RunSpec
 from trainflow.spec.workload import SHARED_MEMORY_GIB, Secret, Volume
@@ -227,7 +228,9 @@ def _command(run: Run, stage: Stage, *, artifacts_url: str) -> tuple[str, ...]:
     spec = run.spec
     if stage is Stage.PUBLISH:
         published = ("--source", run_folder(run.run_id), "--url", artifacts_url)
-        return ("python", "-m", "trainer.publish", *published, *spec.checkpoint_words)
+        kept = spec.workload.kept_gib
+        limit = () if kept == KEPT_GIB else ("--kept_gib", str(kept))
+        return ("python", "-m", "trainer.publish", *published, *limit, *spec.checkpoint_words)
     if spec.dataset is None:
         raise ValueError("a run without a data set has nothing to stage")
     source = _source(spec.dataset, linked_folder=run.linked_folder, module=spec.workload.module)

@@ -130,6 +130,7 @@ def _code(run: Run) -> Code | None:
         shared_packages=PACKAGES_FOLDER if workload.requirements else None,
         writes_shared=bool(workload.requirements) and not has_init_container,
         replace_packages=tuple(workload.replace_packages),
+        kept_gib=workload.kept_gib,
     )
 
 

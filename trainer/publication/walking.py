@@ -14,7 +14,7 @@ from trainer.publication.unpublished import Unpublishable
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A regular file, and the name under which it is published."""
+    """A regular file, and its published name."""
 
     path: str
     name: str

@@ -35,10 +35,6 @@ MAX_FILE_BYTES = 1 << 20
 """Most of the file that is read."""
 
 
-TRAINING = "training"
-"""Stage whose files are results: a precompilation runs the same program for a few steps."""
-
-
 def reported(step: Report, node: Node, run: Callable[[Mapping[str, str]], int]) -> int:
     """Run a program, and report its exception and the files that it leaves; its exit code.
 
@@ -50,7 +46,7 @@ def reported(step: Report, node: Node, run: Callable[[Mapping[str, str]], int]) 
     working_folder, environment = Path.cwd(), node.environment
     began = lost_files.beginning(working_folder)
     code = _with_error_file(run, environment.result_file)
-    if os.environ.get(variables.STAGE) == TRAINING:
+    if os.environ.get(variables.STAGE) == variables.TRAINING:
         not_searched = lost_files.places(os.environ, environment, map(Path, step.volumes))
         lost_files.report(working_folder, began, gang_of(node), not_searched, succeeded=code == 0)
     return code

@@ -13,10 +13,11 @@ from trainer.packages import installation
 from trainer.packages.installation import Requirements
 from trainer.runtime.errors import ConfigInvalid
 from trainer.runtime.node import Node, Prepared
+from trainflow.protocol import variables
 from trainflow.protocol.plan import Code
 
 
-def prepare(step: Code, _node: Node) -> Prepared:
+def prepare(step: Code, node: Node) -> Prepared:
     """Fetch the code where no init container has done so, install what it requires, and change to its folder.
 
     Raises:
@@ -24,12 +25,16 @@ def prepare(step: Code, _node: Node) -> Prepared:
         ConfigInvalid: If the folder cannot be entered.
         StorageFailed: If a folder cannot be written, or the archive cannot be read.
     """
-    folder = Path(step.folder).absolute()
+    folder = fetched = Path(step.folder).absolute()
     if step.url is not None:
         from trainer.steps import code  # imports much, and most plans need none of it
 
-        code.fetch(step.url, folder)
-    required = requirements(step, folder)
+        code.fetch(step.url, fetched)
+    if step.kept_gib and os.environ.get(variables.STAGE) == variables.TRAINING:
+        from trainer.steps import working_folder
+
+        folder = working_folder.entered(step, fetched, node)
+    required = requirements(step, fetched)
     packages = [str(each) for each in installation.folders(required)] if required is not None else []
     environ = {
         "PWD": str(folder),

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from trainflow.protocol.publication import KEPT_GIB
+
 VERSION = 1
 """Version of the document. A supervisor executes plans of its own version only."""
 
@@ -109,6 +111,10 @@ class Code:
     """Whether this node installs packages there. In pods, a program of Trainflow's image does (decision 92)."""
     replace_packages: tuple[str, ...] = ()
     """Packages of the image that requirements may replace although its stack depends on them."""
+    kept_gib: int = KEPT_GIB
+    """In a training, the program works in a copy of the code below the run's folder, whose files outlast the pod. At a
+    restart, a node copies at most so many GiB of other nodes' files. With 0, the program works in the code's folder, as
+    it does in a precompilation and in the preflight's probe."""
 
     def __post_init__(self) -> None:
         if (self.requirements is None) != (self.packages is None):

@@ -59,7 +59,7 @@ def unpublished_document(found: Unpublished) -> dict[str, Any]:
 
 
 def parse_unpublished(result: Mapping[str, Any], field: str) -> Unpublished | None:
-    """The files of a publisher's result; None without any, and for what is no such result."""
+    """The files of a publisher's result; None without any, and for other documents."""
     try:
         said = result[field]
         files = tuple(

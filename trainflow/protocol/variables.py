@@ -5,6 +5,8 @@ from __future__ import annotations
 RUN_ID = "TRAINFLOW_RUN_ID"
 STAGE = "TRAINFLOW_STAGE"
 """Which of the run's jobs the program is: `training`, `stage`, …"""
+TRAINING = "training"
+"""Stage whose files are results: a precompilation runs the same program for a few steps."""
 ATTEMPT = "TRAINFLOW_ATTEMPT"
 """1 for the job's first try."""
 RUN_DIR = "TRAINFLOW_RUN_DIR"

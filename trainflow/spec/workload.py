@@ -11,6 +11,7 @@ from trainflow.protocol.compile_cache import environment as compile_cache_enviro
 from trainflow.protocol.placeholders import PLACEHOLDERS, RANK, placeholders_in
 from trainflow.protocol.plan import Launcher
 from trainflow.protocol.pods import HELPERS_MOUNT, MOUNTS, SCRATCH_MOUNT, WORKSPACE
+from trainflow.protocol.publication import KEPT_GIB
 from trainflow.spec.code import is_code
 from trainflow.spec.empty import empty_dict, empty_list
 from trainflow.spec.section import (
@@ -34,6 +35,8 @@ COMMIT = r"^[0-9a-f]{40}([0-9a-f]{24})?(-dirty)?$"
 
 SHARED_MEMORY_GIB = 8
 """Memory for data loaders; the 64 MiB that container runtimes give a container by themselves are too little."""
+
+MAX_KEPT_GIB = 16384
 
 OUR_MOUNTS = (*MOUNTS, SCRATCH_MOUNT, HELPERS_MOUNT, WORKSPACE)
 RESERVED_FOLDERS = (*(mount.lstrip("/") for mount in OUR_MOUNTS), "tmp", "dev", "proc", "sys")
@@ -169,6 +172,11 @@ class Workload(Section):
     )
     """Packages of the image, such as `[torch]`, that `requirements` may replace although the accelerator's stack
     depends on them. Otherwise a requirement that contradicts one of these is refused."""
+    kept_gib: Annotated[int, Field(ge=0, le=MAX_KEPT_GIB)] = KEPT_GIB
+    """Most GiB of the files in the program's working folder that are published with the run, the small files first. The
+    folder is `{run_dir}/workspace` with a copy of `code`, so that a restart finds its files; larger ones stay there,
+    with a warning. With 0, the program works in its pod's own copy, whose files are deleted with the pod. Has no effect
+    without `code`."""
     image: Annotated[str, Field(pattern=IMAGE)] | None = None
     """Container image. Production runs name it by digest, so that a run can be repeated. Every backend needs one,
     except `slurm`."""
