@@ -88,7 +88,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         title, text = tell(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
         about = f"{what} {event.job.name} {since}"
     else:
-        title, about = subject(event.run_id, event.status, error=error), event.status.value
+        title = subject(event.run_id, event.status, error=error, warnings=event.warnings)
+        about = event.status.value
         text = message(
             event.run_id,
             event.status,

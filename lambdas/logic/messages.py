@@ -11,6 +11,7 @@ from trainflow.errors import NodeUnhealthy, TrainflowError
 from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
 from trainflow.nodes.failed_nodes import proves_node_bad, refutation
+from trainflow.record.results import status_suffix
 from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.workflow.run_record import RunError, RunStatus
 
@@ -28,10 +29,11 @@ LONGEST_TITLE = 60
 whose name is not a run id. Its end is kept, because that distinguishes names."""
 
 
-def subject(run_id: str, status: RunStatus, *, error: RunError | None = None) -> str:
+def subject(run_id: str, status: RunStatus, *, error: RunError | None = None, warnings: Sequence[str] = ()) -> str:
     """Subject of the message about the end of a run; of one that has reached a limit, the error says more than its
     status."""
-    return f"Trainflow: {_short(run_id)} {error.name if error and _is_limit(error) else status}"
+    outcome = error.name if error and _is_limit(error) else f"{status}{status_suffix(status, warnings)}"
+    return f"Trainflow: {_short(run_id)} {outcome}"
 
 
 def _is_limit(error: RunError) -> bool:

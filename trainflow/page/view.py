@@ -23,7 +23,7 @@ from trainflow.record.comparison import Measured, differing_fields, scaling, val
 from trainflow.record.last_lines import last_own_line
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
-from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure
+from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure, status_in_words
 from trainflow.spec.run_spec import as_list
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunStatus
@@ -89,7 +89,7 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "name": snapshot.spec.get("name") or snapshot.run_id,
         "snapshot": snapshot,
         "status": snapshot.status.value,
-        "status_in_words": STATUS_IN_WORDS[snapshot.status],
+        "status_in_words": status_in_words(snapshot.status, snapshot.warnings),
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": period(snapshot),
         "no_steps": no_steps(snapshot),
@@ -277,7 +277,7 @@ def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:
     """What a screen reader says when it changes: the state, and the end."""
     if snapshot.status is not RunStatus.RUNNING:
         why = f" {snapshot.error.name}: {snapshot.error.message}" if snapshot.error else ""
-        return f"The run has ended: {STATUS_IN_WORDS[snapshot.status]}.{why}"
+        return f"The run has ended: {status_in_words(snapshot.status, snapshot.warnings)}.{why}"
     current = next((row.name for row in states if row.tone == "current"), None)
     return f"The run is in the state {current}." if current else "The run is running."
 
@@ -287,7 +287,8 @@ def _state_figure(snapshot: RunState, states: Sequence[StateRow]) -> KeyFigure:
     if current is not None:
         return KeyFigure("State", current.name, f"for {current.time}" if current.time else "")
     tone = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}.get(snapshot.status, "")
-    return KeyFigure("State", STATUS_IN_WORDS[snapshot.status], f"after {duration(snapshot.seconds)}", tone)
+    words = status_in_words(snapshot.status, snapshot.warnings)
+    return KeyFigure("State", words, f"after {duration(snapshot.seconds)}", tone)
 
 
 def _time_figure(snapshot: RunState) -> KeyFigure:

@@ -10,15 +10,17 @@ from typing import Any
 
 from trainflow.errors import InvalidRunSpec
 from trainflow.observed.pod import Pod
+from trainflow.observed.run_state import RunState
 from trainflow.observed.visit import Visit
 from trainflow.progress.missing_steps import missing_at_end, missing_steps_warning
 from trainflow.progress.reader import unparsable_warning
+from trainflow.protocol.pods import RUNS_MOUNT
 from trainflow.protocol.reported_checkpoints import unmatched_warning
 from trainflow.record.history import ExecutionHistory, publication, task_output, trained_steps
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
-from trainflow.record.results import result_warnings
+from trainflow.record.results import outcome_warnings, result_warnings, unpublished_warnings
 from trainflow.record.run_states import own_execution, state_of_history
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
 from trainflow.record.wording import count
@@ -94,7 +96,7 @@ def build_record(
         warnings=[
             *state.warnings,
             *_warnings(kept, state.spec, status),
-            *_result_warnings(status, kept, history),
+            *_result_warnings(run_id, status, kept, history, state),
         ],
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=findings,
@@ -172,9 +174,28 @@ def _warnings(kept: KeptSteps, spec: Any, status: RunStatus) -> list[str]:
     return [*_divergence(kept), *(each for each in (said, unparsable, unmatched) if each)]
 
 
-def _result_warnings(status: RunStatus, kept: KeptSteps, history: ExecutionHistory) -> list[str]:
-    artifacts = publication(history).get("artifacts")
-    return result_warnings(status, kept, artifacts=artifacts, trained_steps=trained_steps(history))
+def _result_warnings(
+    run_id: str, status: RunStatus, kept: KeptSteps, history: ExecutionHistory, state: RunState
+) -> list[str]:
+    artifacts, trained = publication(history).get("artifacts"), trained_steps(history)
+    found = result_warnings(status, kept, artifacts=artifacts, trained_steps=trained)
+    try:
+        spec = stored_run_spec(state.spec)
+    except InvalidRunSpec:
+        return found
+    if artifacts is not None:
+        folder, kept_gib = f"{RUNS_MOUNT}/{run_id}", spec.workload.kept_gib
+        found += unpublished_warnings(artifacts, run_folder=folder, kept_gib=kept_gib)
+    return found + outcome_warnings(
+        status, kept, spec, artifacts=artifacts, trained_steps=trained, seconds=_training_seconds(state.states)
+    )
+
+
+def _training_seconds(states: Sequence[Visit]) -> float | None:
+    """Time from the submission of the training to its end; None before, and without a training."""
+    visits = [visit for visit in states if visit.name == "WatchTraining"]
+    ended = [visit.exited_at - visit.entered_at for visit in visits if visit.exited_at is not None]
+    return sum(each.total_seconds() for each in ended) if ended and len(ended) == len(visits) else None
 
 
 def _divergence(kept: KeptSteps) -> list[str]:

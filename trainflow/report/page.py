@@ -21,6 +21,7 @@ from trainflow.links import execution_link, object_link
 from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
+from trainflow.record.results import status_suffix
 from trainflow.record.wording import count, duration, number, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
 from trainflow.report.published_figures import PROGRAM, published_figure
@@ -37,6 +38,12 @@ STATUS_IN_WORDS = {
     RunStatus.ABORTED: "Aborted",
     RunStatus.TIMED_OUT: "Timed out",
 }
+
+
+def status_in_words(status: RunStatus, warnings: Sequence[str]) -> str:
+    """The status for people; a success with warnings is not a plain success."""
+    return f"{STATUS_IN_WORDS[status]}{status_suffix(status, warnings)}"
+
 
 CACHE_IN_WORDS = {
     "hit": "every graph came from the cache",
@@ -173,7 +180,7 @@ def render_report(
         .render(
             record=record,
             name=record.spec.get("name") or record.run_id,
-            status=STATUS_IN_WORDS[record.status],
+            status=status_in_words(record.status, record.warnings),
             period=_period(record.started_at, end),
             figures=_figures(record, end),
             overhead=_overhead_rows(record) if record.overhead_seconds is not None else [],

@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from recorded_runs import recorded
 
+from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFile, LostFiles
-from trainflow.record.results import NOTHING_TRAINED, lost_files_warning, result_warnings
+from trainflow.protocol.publication import (
+    BEYOND_LIMIT,
+    SKIPPED,
+    Unpublished,
+    UnpublishedFile,
+    unpublished_document,
+)
+from trainflow.record.results import (
+    KEPT_NOTHING,
+    NOTHING_TRAINED,
+    lost_files_warning,
+    outcome_warnings,
+    result_warnings,
+    status_suffix,
+    unpublished_warnings,
+)
 from trainflow.record.steps import KeptSteps, kept_steps_from_json, kept_steps_of
 from trainflow.report import render_report
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run import MetricsCursor
 from trainflow.workflow.run_record import RunRecord, RunStatus
 
@@ -85,3 +103,83 @@ def test_a_run_that_lost_its_files_has_one_warning_about_its_results() -> None:
     kept = KeptSteps(progress=MetricsCursor(lost_files=ONE))
     found = result_warnings(RunStatus.SUCCEEDED, kept, artifacts=EMPTY, trained_steps=None)
     assert found == [lost_files_warning(ONE)]
+
+
+def spec_of(num_nodes: int = 1, launcher: str = "torchrun", **arguments: int) -> RunSpec:
+    return parse_run_spec(
+        {
+            "version": 1,
+            "name": "a",
+            "workload": {"script": "t.py", "image": "i", "launcher": launcher, "arguments": arguments},
+            "compute": {"instance_type": "c7i.xlarge", "num_nodes": num_nodes},
+        }
+    )
+
+
+def steps_at(*numbers: int) -> KeptSteps:
+    return kept_steps_of([Step(SAVED.saved_at, None, number, 1.0, None, None) for number in numbers])
+
+
+KEPT = {"objects": 2, "checkpoint": None}
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept", "artifacts", "trained", "seconds", "warning"),
+    [
+        (spec_of(max_steps=100), steps_at(10, 20, 30), KEPT, None, 600, "ended without an error at step 30 of 100"),
+        (spec_of(max_steps=100), KeptSteps(), KEPT, 7, 600, "ended without an error at step 7 of 100"),
+        (spec_of(max_steps=100), steps_at(0, 50), KEPT, None, 600, None),  # the next line would be behind the end
+        (spec_of(max_steps=100), steps_at(98, 99), KEPT, None, 600, None),  # counted from 0
+        (spec_of(max_steps=100), steps_at(100, 101), KEPT, None, 600, None),
+        (spec_of(), steps_at(10), KEPT, None, 2, None),
+        (spec_of(), steps_at(10), EMPTY, None, 600, KEPT_NOTHING),
+        (spec_of(), KeptSteps(progress=MetricsCursor(last_step=3, lost_files=ONE)), EMPTY, None, 600, None),
+        (spec_of(2), KeptSteps(), KEPT, None, 3, "The 2 processes of the gang ended after 3.0 s without a step"),
+        (spec_of(2), KeptSteps(), KEPT, None, 600, None),
+        (spec_of(2), KeptSteps(), KEPT, None, None, None),
+        (spec_of(2), KeptSteps(), EMPTY, None, 3, None),  # has NOTHING_TRAINED
+        (spec_of(2), KeptSteps(checkpoints=(SAVED,)), KEPT, None, 3, None),
+        (spec_of(2, "none"), KeptSteps(), KEPT, None, 3, None),  # prepares data
+        (spec_of(1), KeptSteps(), KEPT, None, 3, None),
+        (spec_of(2, max_steps=9), KeptSteps(), None, None, 3, None),
+    ],
+)
+def test_a_success_that_differs_from_its_spec_is_warned_about(
+    spec: RunSpec,
+    kept: KeptSteps,
+    artifacts: dict[str, Any] | None,
+    trained: int | None,
+    seconds: float | None,
+    warning: str | None,
+) -> None:
+    found = outcome_warnings(
+        RunStatus.SUCCEEDED, kept, spec, artifacts=artifacts, trained_steps=trained, seconds=seconds
+    )
+    assert len(found) == (warning is not None) and (warning or "") in "".join(found)
+    failed = outcome_warnings(RunStatus.FAILED, kept, spec, artifacts=artifacts, trained_steps=trained, seconds=seconds)
+    assert failed == []
+
+
+def test_files_that_are_not_in_s3_are_named_with_what_to_do() -> None:
+    bad = UnpublishedFile(name=r"latin\xe9.txt", num_bytes=7, reason="its name is not UTF-8")
+    big = UnpublishedFile(name="workspace/data.bin", num_bytes=3 << 30, reason="")
+    artifacts = {
+        SKIPPED: unpublished_document(Unpublished(num_files=3, num_bytes=7, files=(bad,))),
+        BEYOND_LIMIT: unpublished_document(Unpublished(num_files=1, num_bytes=3 << 30, files=(big,))),
+    }
+    assert unpublished_warnings(artifacts, run_folder="/runs/a-1", kept_gib=1) == [
+        r"3 files were not published: latin\xe9.txt (its name is not UTF-8), 2 more. They stay in /runs/a-1 on the "
+        "file system.",
+        "1 file (3.0 GiB) of the working folder was not published: workspace/data.bin (3.0 GiB). They stay in "
+        "/runs/a-1 on the file system; workload.kept_gib is 1, so raise it, or write them to {run_dir}.",
+    ]
+
+
+@pytest.mark.parametrize("said", [None, 7, [], {}, {"num_files": 1}, {"num_files": 1, "num_bytes": 1, "files": [[1]]}])
+def test_what_is_no_result_of_a_publisher_is_no_warning(said: Any) -> None:
+    assert unpublished_warnings({SKIPPED: said}, run_folder="/runs/a", kept_gib=1) == []
+
+
+def test_a_success_with_warnings_is_called_so() -> None:
+    assert status_suffix(RunStatus.SUCCEEDED, ["w"]) == " with warnings"
+    assert status_suffix(RunStatus.SUCCEEDED, []) == status_suffix(RunStatus.FAILED, ["w"]) == ""

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trainflow.cli.follow.screen import STYLE_OF_STATUS
+from trainflow.record.results import status_suffix
 from trainflow.record.wording import duration, number, speed_of
 from trainflow.workflow.run_record import RunRecord
 
@@ -25,7 +26,8 @@ def summarize(record: RunRecord, console: Console, *, report: Path | None = None
     """Prints how a run ended, what came of it, what to do after a failure, and where the report is."""
     facts = _facts(record, report)
     console.print()
-    console.print(Text(f"{IN_WORDS[record.status.value]}: {record.run_id}", style=STYLE_OF_STATUS[record.status]))
+    ended = f"{IN_WORDS[record.status.value]}{status_suffix(record.status, record.warnings)}"
+    console.print(Text(f"{ended}: {record.run_id}", style=STYLE_OF_STATUS[record.status]))
     if not console.is_terminal:  # no width to wrap at
         for label, value in facts:
             console.print(Text(f"{label:<15}{value}"), soft_wrap=True)
