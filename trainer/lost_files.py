@@ -85,6 +85,12 @@ _IGNORED = re.compile(
 )
 _IGNORED_FOLDER = re.compile(r"neuronxcc-.*|.*\.egg-info")
 
+MODELS = (
+    *(".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp", ".onnx"),
+    *(".npz", ".npy", ".h5", ".hdf5", ".pkl", ".tar"),
+)
+"""Ends of the files that are reported in the home folder and in that of temporary files, where libraries leave much."""
+
 _TEMPORARY = re.compile(r"tmp[a-z0-9_]{8}|(torchelastic_|pymp-|error-).*")
 """Names that Python, torchrun and our own programs give to what they make in TMPDIR, which may be the working folder
 itself in a Slurm job."""
@@ -185,7 +191,15 @@ def beginning(folder: Path) -> int:
         return time.time_ns()
 
 
-def report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeeded: bool) -> None:
+def private_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The folders of a pod, beside the working folder, in which programs leave models: they are deleted with it."""
+    home = environ.get("HOME", "")
+    return (*((Path(home),) if home.strip("/") else ()), Path(tempfile.gettempdir()))
+
+
+def report(
+    folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeeded: bool, others: Sequence[Path] = ()
+) -> None:
     """Search the folder, and print the line if files of this node or another one are lost. Never raises, nor hangs.
 
     Args:
@@ -194,8 +208,9 @@ def report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeede
         gang: The gang.
         not_searched: Places that are not searched.
         succeeded: Whether the program ended with 0. If not, the other nodes may never report.
+        others: Further folders, which are searched for models.
     """
-    search = partial(_report, folder, began, gang, not_searched, succeeded=succeeded)
+    search = partial(_report, folder, began, gang, not_searched, succeeded=succeeded, others=others)
     worker = Worker(search, name="lost files")
     worker.start()
     worker.join(LONGEST_SECONDS)
@@ -203,15 +218,23 @@ def report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeede
         print(f"trainer.lost_files: {type(worker.error).__name__}: {worker.error}", file=sys.stderr, flush=True)
 
 
-def _report(folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeeded: bool) -> None:
-    own = lost_files(folder, began, not_searched, deadline=time.monotonic() + SEARCH_SECONDS)
+def _report(
+    folder: Path, began: int, gang: Gang, not_searched: Kept, *, succeeded: bool, others: Sequence[Path]
+) -> None:
+    deadline = time.monotonic() + SEARCH_SECONDS
+    found_here = [lost_files(folder, began, not_searched, deadline=deadline)]
+    beside = Kept(kept=(*not_searched.kept, folder))
+    found_here += [lost_files(place, began, beside, deadline=deadline, only=MODELS) for place in others]
+    own = merged(each for each in found_here if each is not None)
     found = own if gang.num_nodes == 1 else _of_all_nodes(own, gang, wait=succeeded)
     if found is not None and gang.speaks:
         named = {} if succeeded else {"most_named": NAMED_OF_A_FAILURE}
         os.write(1, f"{lost_files_line(found, **named)}\n".encode())
 
 
-def lost_files(folder: Path, began: int, not_searched: Kept, *, deadline: float) -> LostFiles | None:
+def lost_files(
+    folder: Path, began: int, not_searched: Kept, *, deadline: float, only: tuple[str, ...] = ()
+) -> LostFiles | None:
     """The files of a folder that are newer than a moment; None without any, and for a folder that is kept.
 
     Args:
@@ -219,6 +242,7 @@ def lost_files(folder: Path, began: int, not_searched: Kept, *, deadline: float)
         began: The moment, by the clock of the folder's file system.
         not_searched: Places that are not searched.
         deadline: Time of `time.monotonic` when the search stops.
+        only: Ends of names; the files are reported with their full paths then. Empty for all files.
     """
     root = os.path.realpath(folder)
     if any(_is_within(root, os.path.realpath(place)) for place in not_searched.kept):
@@ -227,18 +251,18 @@ def lost_files(folder: Path, began: int, not_searched: Kept, *, deadline: float)
     num_files = num_bytes = 0
     largest: list[tuple[int, str]] = []
     is_partial = False
-    for path, status in _files(root, skipped, is_temporary=root in skipped):
+    for path, status in _files(root, skipped, is_temporary=bool(only) or root in skipped):
         if time.monotonic() > deadline:
             is_partial = True
             break
-        if status is None or not is_new(status, began):
+        if status is None or not is_new(status, began) or not path.endswith(only or ""):
             continue
         num_files, num_bytes = num_files + 1, num_bytes + status.st_size
         (heapq.heappush if len(largest) < MAX_COMPARED else heapq.heappushpop)(largest, (status.st_size, path))
     if not num_files:
         return None
     named = (
-        LostFile(name=_shown(path, root), num_bytes=size)
+        LostFile(name=_shown(path, None if only else root), num_bytes=size)
         for size, path in sorted(largest, key=lambda file: (-file[0], file[1]))
     )
     return LostFiles(num_files=num_files, num_bytes=num_bytes, largest=tuple(named), is_partial=is_partial)
@@ -294,9 +318,11 @@ def _is_within(path: str, place: str) -> bool:
     return path == place or path.startswith(f"{place.rstrip(os.sep)}{os.sep}")
 
 
-def _shown(path: str, root: str) -> str:
-    """A path below a folder, as a line of the log can show it."""
-    return printable(os.fsencode(os.path.relpath(path, root)).decode(errors="backslashreplace"))
+def _shown(path: str, root: str | None) -> str:
+    """A path below a folder, or a full one, as a line of the log can show it."""
+    return printable(
+        os.fsencode(path if root is None else os.path.relpath(path, root)).decode(errors="backslashreplace")
+    )
 
 
 def _of_all_nodes(own: LostFiles | None, gang: Gang, *, wait: bool) -> LostFiles | None:

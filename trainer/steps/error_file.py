@@ -48,8 +48,18 @@ def reported(step: Report, node: Node, run: Callable[[Mapping[str, str]], int]) 
     code = _with_error_file(run, environment.result_file)
     if os.environ.get(variables.STAGE) == variables.TRAINING:
         not_searched = lost_files.places(os.environ, environment, map(Path, step.volumes))
-        lost_files.report(working_folder, began, gang_of(node), not_searched, succeeded=code == 0)
+        lost_files.report(
+            working_folder, began, gang_of(node), not_searched, succeeded=code == 0, others=_private_folders(node)
+        )
     return code
+
+
+def _private_folders(node: Node) -> tuple[Path, ...]:
+    """The pod's own folders; outside of a pod, they are also those of other programs."""
+    if node.environment.result_file is None:
+        return ()
+    code = (Path(node.plan.code.folder),) if node.plan.code is not None else ()
+    return (*code, *lost_files.private_folders(os.environ))
 
 
 def _with_error_file(run: Callable[[Mapping[str, str]], int], result_file: Path | None) -> int:

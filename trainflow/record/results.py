@@ -45,8 +45,11 @@ def lost_files_warning(found: LostFiles) -> str:
         named.append(f"{more:,} more")
     files, verb = count(found.num_files, "file"), "was" if found.num_files == 1 else "were"
     least = "At least " if found.is_partial else ""
+    place = (
+        "outside of {run_dir}" if any(file.name.startswith("/") for file in found.largest) else "to its working folder"
+    )
     return (
-        f"{least}{files} ({size(found.num_bytes)}) that the program wrote to its working folder {verb} not kept: "
+        f"{least}{files} ({size(found.num_bytes)}) that the program wrote {place} {verb} not kept: "
         f"{', '.join(named)}. Write results below {{run_dir}}."
     )
 

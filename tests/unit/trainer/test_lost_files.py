@@ -297,3 +297,23 @@ def test_a_slurm_job_reports_by_a_program_of_its_own(tmp_path: Path) -> None:
     )
     found = parse_lost_files_line(done.stdout)
     assert found is not None and found.largest == (LostFile(name="model.pt", num_bytes=5),)
+
+
+def test_models_in_the_home_folder_and_in_tmp_of_a_pod_are_named_with_their_paths(tmp_path: Path) -> None:
+    home, temporary, work = tmp_path / "home", tmp_path / "tmp", tmp_path / "work"
+    for place in (home / ".cache", temporary, work):
+        place.mkdir(parents=True)
+    program = (
+        "import os, tempfile\n"
+        "for place in (os.environ['HOME'], os.environ['HOME'] + '/.cache', tempfile.gettempdir()):\n"
+        "    for name in ('model.pt', 'notes.txt', 'tmpabcdefgh.pt'):\n"
+        "        open(f'{place}/{name}', 'w').write('model')\n"
+    )
+    private = (f"HOME={home}", f"TMPDIR={temporary}", f"{variables.RESULT_FILE}={tmp_path / 'result'}")
+    command = ["env", *private, *around(work, program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = parse_lost_files_line(done.stdout.splitlines()[-1])
+    assert found is not None
+    names = {file.name for file in found.largest}
+    assert {str(home / "model.pt"), str(temporary / "model.pt")} <= names
+    assert not any(name.endswith(".txt") or ".cache" in name for name in names)
