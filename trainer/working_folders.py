@@ -2,8 +2,8 @@
 
 A program's working folder holds a copy of the run's code, and whatever the program writes there. Each node has one of
 its own, because nodes that share a folder disturb each other: several write files of the same name, or download the
-same data. A list beside each names the files of the code, so that the program's own files are known: the code is not
-published.
+same data. A list beside each names the files that the node was given, so that the program's own files are known: only
+these are published.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from trainer.runtime.node import SHARED_NOTES
 NAME = "workspace"
 """Folder of the first node, below the run's folder, and of the published files."""
 
-CodeFiles = Mapping[str, tuple[int, int]]
-"""Size, and time of the last change in seconds, of each file of the code by its path."""
+GivenFiles = Mapping[str, tuple[int, int]]
+"""Size, and time of the last change in seconds, of each file that a node was given, by its path: the code's, and copies
+of another node's files."""
 
 
 def node_folder(run_dir: Path, node: int) -> Path:
@@ -32,20 +33,20 @@ def node_folder(run_dir: Path, node: int) -> Path:
 def known_nodes(run_dir: Path) -> list[int]:
     """Numbers of the nodes that have a working folder."""
     try:
-        names = os.listdir(run_dir / SHARED_NOTES / "code")  # noqa: PTH208  (names only)
+        names = os.listdir(run_dir / SHARED_NOTES / "given")  # noqa: PTH208  (names only)
     except OSError:
         return []
     return sorted(int(stem) for name in names if (stem := name.removesuffix(".json")).isdecimal())
 
 
-def write_code_files(run_dir: Path, node: int, files: CodeFiles) -> None:
-    """Write the list of the code's files in a node's folder."""
+def write_given_files(run_dir: Path, node: int, files: GivenFiles) -> None:
+    """Write the list of the files that a node was given."""
     with written_whole(_list_path(run_dir, node)) as file:
         file.write(json.dumps(files).encode("utf-8", errors="surrogatepass"))
 
 
-def code_files(run_dir: Path, node: int) -> CodeFiles | None:
-    """The code's files in a node's folder; None for a node without one, or if the list cannot be read."""
+def given_files(run_dir: Path, node: int) -> GivenFiles | None:
+    """The files that a node was given; None for a node without a folder, or if the list cannot be read."""
     try:
         said = json.loads(_list_path(run_dir, node).read_bytes().decode("utf-8", errors="surrogatepass"))
         return {str(name): (int(size), int(changed_at)) for name, (size, changed_at) in said.items()}
@@ -58,12 +59,12 @@ def file_state(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, int(status.st_mtime)
 
 
-def program_files(folder: Path, code: CodeFiles) -> Iterator[tuple[str, os.stat_result]]:
-    """Path and status of each regular file that is not the code's, but for caches; links are not followed.
+def program_files(folder: Path, given: GivenFiles) -> Iterator[tuple[str, os.stat_result]]:
+    """Path and status of each regular file that the program has written, but for caches; links are not followed.
 
     Args:
         folder: A working folder.
-        code: The code's files in it.
+        given: The files that the node was given.
     """
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not is_ignored(name, is_folder=True))
@@ -76,9 +77,9 @@ def program_files(folder: Path, code: CodeFiles) -> Iterator[tuple[str, os.stat_
                 status = os.stat(path)  # noqa: PTH116
             except OSError:
                 continue
-            if code.get(relative) != file_state(status):
+            if given.get(relative) != file_state(status):
                 yield relative, status
 
 
 def _list_path(run_dir: Path, node: int) -> Path:
-    return run_dir / SHARED_NOTES / "code" / f"{node}.json"
+    return run_dir / SHARED_NOTES / "given" / f"{node}.json"

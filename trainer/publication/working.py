@@ -53,16 +53,16 @@ def _merged(run_dir: Path, left_out: Collection[Path], skipped: UnpublishedFiles
 def _program_files(
     run_dir: Path, node: int, left_out: Collection[Path], skipped: UnpublishedFiles
 ) -> Iterator[FoundFile]:
-    """The program's own files of a node; neither the code's nor links to them."""
+    """The program's own files of a node; neither those that it was given nor links to them."""
     folder = working_folders.node_folder(run_dir, node)
-    code = working_folders.code_files(run_dir, node) or {}
+    given = working_folders.given_files(run_dir, node) or {}
     resolved = os.path.realpath(folder)
 
     def skip(file: Unpublishable) -> None:
         skipped.add(replace(file, name=f"{_published_folder(node)}/{file.name}"))
 
     for file in files_below(folder, folder, skip=skip, left_out=left_out, ignored=is_ignored):
-        known = code.get(file.name) or code.get(os.path.relpath(file.path, resolved))
+        known = given.get(file.name) or given.get(os.path.relpath(file.path, resolved))
         if known is None or known != _state(file):
             yield file
 

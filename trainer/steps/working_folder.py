@@ -22,7 +22,7 @@ from trainer import working_folders
 from trainer.checkpoints import file_formats
 from trainer.checkpoints.patterns import TEXTS
 from trainer.runtime.node import Node
-from trainer.working_folders import CodeFiles
+from trainer.working_folders import GivenFiles
 from trainflow.protocol import variables
 from trainflow.protocol.plan import Code
 
@@ -47,14 +47,14 @@ def entered(step: Code, code: Path, node: Node) -> Path:
     number = node_number(node)
     folder = working_folders.node_folder(run_dir, number)
     try:
-        before = working_folders.code_files(run_dir, number)
-        placed = place(code, folder)
-        working_folders.write_code_files(run_dir, number, placed)
-        for name in set_aside_half_written(folder, placed) if before is not None else ():
+        before = working_folders.given_files(run_dir, number)
+        given = {**(before or {}), **place(code, folder)}
+        for name in set_aside_half_written(folder, given) if before is not None else ():
             copy_whole(name, run_dir, folder)
         for earlier, other in _sources(run_dir, number, node, is_restart=before is not None):
-            copy_missing(earlier, other, folder, max_bytes=step.kept_gib << 30)
-            set_aside_half_written(folder, placed)
+            given |= copy_missing(earlier, other, folder, given, max_bytes=step.kept_gib << 30)
+            set_aside_half_written(folder, {})
+        working_folders.write_given_files(run_dir, number, given)
     except OSError as error:
         print(
             f"The working folder {folder} cannot be prepared ({error}); files that the program writes to {code} are "
@@ -73,7 +73,7 @@ def node_number(node: Node) -> int:
     return int(found[1]) if found else node.rank
 
 
-def place(code: Path, folder: Path) -> CodeFiles:
+def place(code: Path, folder: Path) -> GivenFiles:
     """Copy the code to a folder; files that are there stay, since the program may have changed them.
 
     Returns:
@@ -93,7 +93,7 @@ def place(code: Path, folder: Path) -> CodeFiles:
     return placed
 
 
-def set_aside_half_written(folder: Path, code: CodeFiles) -> list[str]:
+def set_aside_half_written(folder: Path, given: GivenFiles) -> list[str]:
     """Rename the files that the last attempt was writing when it was killed, so that the program does not load them.
 
     Texts stay: programs append to them, and an end proves nothing.
@@ -101,7 +101,7 @@ def set_aside_half_written(folder: Path, code: CodeFiles) -> list[str]:
     Returns:
         Their former paths below the folder.
     """
-    files, renamed = working_folders.program_files(folder, code), []
+    files, renamed = working_folders.program_files(folder, given), []
     for relative, _ in heapq.nlargest(MAX_EXAMINED, files, key=lambda file: file[1].st_mtime_ns):
         path = folder / relative
         with suppress(OSError):
@@ -123,34 +123,49 @@ def copy_whole(name: str, run_dir: Path, folder: Path) -> None:
                 return
 
 
-def copy_missing(run_dir: Path, other: int, folder: Path, *, max_bytes: int) -> None:
-    """Copy the program's files of another node's folder that this one does not have.
+def copy_missing(run_dir: Path, other: int, folder: Path, given: GivenFiles, *, max_bytes: int) -> GivenFiles:
+    """Copy the program's files of another node's folder that this one does not have, or has as an older copy.
 
     Args:
         run_dir: Folder of the run that has them.
         other: Number of the other node.
         folder: Working folder of this node.
+        given: The files that this node was given before; one that its program has not changed is replaced.
         max_bytes: Most bytes that are copied, the small files first.
+
+    Returns:
+        The files that are copied.
     """
     source = working_folders.node_folder(run_dir, other)
-    files = working_folders.program_files(source, working_folders.code_files(run_dir, other) or {})
+    files = working_folders.program_files(source, working_folders.given_files(run_dir, other) or {})
     missing = (
         (status.st_size, relative)
         for relative, status in files
-        if not (relative.endswith(INCOMPLETE) or (folder / relative).exists())
+        if not relative.endswith(INCOMPLETE) and _may_be_replaced(folder / relative, given.get(relative))
     )
-    num_copied = num_bytes = num_left = 0
+    copied: dict[str, tuple[int, int]] = {}
+    num_bytes = num_left = 0
     for size, relative in sorted(missing):
         if num_bytes + size > max_bytes:
             num_left += 1
             continue
         with suppress(FileNotFoundError):
             _copy(source / relative, folder / relative)
-            num_copied, num_bytes = num_copied + 1, num_bytes + size
-    if num_copied:
-        print(f"{num_copied} files were copied from {source} to {folder}.", flush=True)
+            copied[relative] = working_folders.file_state((folder / relative).stat())
+            num_bytes += size
+    if copied:
+        print(f"{len(copied)} files were copied from {source} to {folder}.", flush=True)
     if num_left:
         print(f"{num_left} files of {source} were not copied: they exceed {max_bytes >> 30} GiB.", flush=True)
+    return copied
+
+
+def _may_be_replaced(target: Path, given: tuple[int, int] | None) -> bool:
+    """Whether a file is missing, or is as this node was given it."""
+    try:
+        return working_folders.file_state(target.stat()) == given
+    except OSError:
+        return True
 
 
 def _sources(run_dir: Path, number: int, node: Node, *, is_restart: bool) -> Iterator[tuple[Path, int]]:

@@ -116,6 +116,18 @@ def test_a_restart_finds_its_files_and_other_nodes_those_of_the_first(gang: Gang
     assert found.startswith("before ['rank_0.pt', 'rank_1.pt', 'same.pt', 'snapshot.pt']")
 
 
+def test_a_copy_of_the_first_nodes_file_follows_it_and_is_not_published(s3: Any, gang: Gang) -> None:
+    for node in (0, 1, 0, 1):
+        gang.train(node)
+    first, copy = (working_folders.node_folder(gang.folder, node) / "snapshot.pt" for node in (0, 1))
+    with zipfile.ZipFile(first, "w") as file:
+        file.writestr("weights", b"newer")
+    gang.publish()
+    assert "workspace-1/snapshot.pt" not in names(s3)
+    gang.train(1)
+    assert copy.read_bytes() == first.read_bytes()
+
+
 def test_a_half_written_file_is_set_aside_and_a_whole_one_of_another_node_takes_its_place(gang: Gang) -> None:
     gang.train(0)
     gang.train(1)
@@ -216,10 +228,10 @@ def test_a_runs_folder_that_cannot_be_written_leaves_the_program_its_pods_copy(g
     assert "files that the program writes to" in done.stderr
 
 
-def test_the_list_of_the_code_is_read_or_there_is_none(tmp_path: Path) -> None:
-    working_folders.write_code_files(tmp_path, 0, {"a": (1, 2), "b\udce9": (3, 4)})
-    assert working_folders.code_files(tmp_path, 0) == {"a": (1, 2), "b\udce9": (3, 4)}
-    place = tmp_path / ".trainflow/code/0.json"
+def test_the_list_of_given_files_is_read_or_there_is_none(tmp_path: Path) -> None:
+    working_folders.write_given_files(tmp_path, 0, {"a": (1, 2), "b\udce9": (3, 4)})
+    assert working_folders.given_files(tmp_path, 0) == {"a": (1, 2), "b\udce9": (3, 4)}
+    place = tmp_path / ".trainflow/given/0.json"
     for content in ("", "[]", '{"a": 1}', '{"a": [1]}', json.dumps({"a": ["x", 2]})):
         place.write_text(content)
-        assert working_folders.code_files(tmp_path, 0) in (None, {})
+        assert working_folders.given_files(tmp_path, 0) in (None, {})
