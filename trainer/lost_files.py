@@ -192,7 +192,7 @@ def beginning(folder: Path) -> int:
 
 
 def private_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders of a pod, beside the working folder, in which programs leave models: they are deleted with it."""
+    """Folders of a pod, beside the working folder, where programs leave models: they are deleted with it."""
     home = environ.get("HOME", "")
     return (*((Path(home),) if home.strip("/") else ()), Path(tempfile.gettempdir()))
 
