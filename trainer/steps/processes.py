@@ -50,7 +50,7 @@ def processes_of(node: Node, added: Sequence[str] = ()) -> list[Process]:
     """
     launch = node.launch
     if launch.launcher == "torchrun":
-        return [Process(words=(*_torchrun(node), *_program(launch), *added))]
+        return [Process(words=(*_torchrun(node), *_behind_torchrun(launch, added)))]
     python = ("python", "-u") if launch.is_python else ()
     words = (*python, *_program(launch), *added)
     if launch.launcher == "none":
@@ -88,6 +88,15 @@ def _torchrun(node: Node) -> tuple[str, ...]:
     rendezvous = _elastic_rendezvous(launch.elastic) if launch.elastic else node.rendezvous
     no_python = () if launch.is_python else ("--no-python",)
     return ("torchrun", *rendezvous, "--nproc_per_node", str(launch.processes), *no_python)
+
+
+def _behind_torchrun(launch: Launch, added: Sequence[str]) -> tuple[str, ...]:
+    """The program's words for torchrun, which takes each of them for a `string.Template` and replaces `$$` and
+    `${local_rank}` (torch 1.9 to 2.13, `torch.distributed.elastic.utils.api.macros`). Without Python, the first word is
+    the program's name, which torchrun starts as it is."""
+    words = (*_program(launch), *added)
+    unchanged = 0 if launch.is_python else 1
+    return (*words[:unchanged], *(word.replace("$", "$$") for word in words[unchanged:]))
 
 
 def _elastic_rendezvous(elastic: Elastic) -> tuple[str, ...]:

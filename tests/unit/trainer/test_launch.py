@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +16,10 @@ import pytest
 
 from tests.fakes.plans import launch_of, node_of, supervised
 from trainer.steps.processes import processes_of
-from trainflow.protocol.plan import Plan
+from trainflow.protocol.plan import Launcher, Plan
+
+PATH = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+"""Search path that begins with the programs of this Python, such as torchrun."""
 
 SHOWN = (
     "NUM_NODES",
@@ -121,3 +126,35 @@ def test_a_program_that_is_not_there_is_named(processes: int) -> None:
     assert code == 2
     assert "The program '/nowhere/train' cannot be started (No such file or directory); correct workload" in stderr
     assert "Traceback" not in stderr
+
+
+DOLLARS = ("$5", "5$$", "$$HOME", "${HOME}", "${local_rank}", "$local_rank", '{"price": "$1", "of": ["$$"]}', "$(date)")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "processes", "is_python"),
+    [("torchrun", 1, True), ("torchrun", 2, True), ("torchrun", 3, True), ("torchrun", 2, False), ("none", 1, True)],
+)
+def test_dollars_in_words_reach_every_process_unchanged(
+    launcher: Launcher, processes: int, is_python: bool, tmp_path: Path
+) -> None:
+    program = tmp_path / "show$$.py"
+    program.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\nos.write(1, (json.dumps(sys.argv) + '\\n').encode())"
+    )
+    program.chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    fields = {"launcher": launcher, "processes": processes, "is_python": is_python, "port": port}
+    launch = launch_of(str(program), *DOLLARS, **fields)
+    (process,) = processes_of(node_of(Plan(launch=launch), master_addr="127.0.0.1"))
+    done = subprocess.run(
+        process.words,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PATH": PATH},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [[str(program), *DOLLARS]] * processes, (
+        done.stderr
+    )
