@@ -13,7 +13,7 @@ from typing import IO, Any
 import yaml
 
 from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
-from trainflow.client.programs import (
+from trainflow.client.programs.program import (
     DATA_FLAGS,
     RESUME_FLAGS,
     Program,

@@ -240,7 +240,7 @@ def validate(
     """
     leave_plugins()
     from trainflow.client.code import require_code
-    from trainflow.client.programs import doubts_about
+    from trainflow.client.programs.program import doubts_about
     from trainflow.client.spec_file import STANDARD_INPUT, read_spec
     from trainflow.record.wording import count
     from trainflow.spec.document import MAX_BYTES
@@ -284,8 +284,8 @@ def validate(
 
 
 def _doubts_by_help(workload: Workload, *, folder: Path) -> list[str]:
-    from trainflow.client.program_help import HelpUnavailable, doubts_by_help
-    from trainflow.client.programs import doubts_about
+    from trainflow.client.programs.help import HelpUnavailable, doubts_by_help
+    from trainflow.client.programs.program import doubts_about
 
     try:
         return doubts_by_help(workload, folder=folder)

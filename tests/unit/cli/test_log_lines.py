@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainflow.client.log_lines import pattern_in
+from trainflow.client.programs.printed_line import pattern_in
 from trainflow.spec.line_pattern import pattern_problem
 
 VALUES: dict[str, Any] = {"step": 40, "total": 400, "epoch": 3, "loss": 2.3125, "lr": 1e-05, "acc": 0.5, "dt": 0.25}

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trainflow.cli.main import app
-from trainflow.client.program_help import Flags, HelpUnavailable, doubts, doubts_by_help, flags_in, output_of
+from trainflow.client.programs.help import Flags, HelpUnavailable, doubts, doubts_by_help, flags_in, output_of
 from trainflow.spec.workload import Workload
 
 ARGPARSE = """

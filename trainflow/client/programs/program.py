@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainflow.client.log_lines import pattern_in
-from trainflow.client.program_outputs import Flag, Writes, flags_of, literal, outputs, writes_in
+from trainflow.client.programs.outputs import Flag, Writes, flags_of, literal, outputs, writes_in
+from trainflow.client.programs.printed_line import pattern_in
 from trainflow.protocol.plan import Launcher
 from trainflow.spec.workload import Arguments, Workload
 
