@@ -1,214 +1,183 @@
-"""Flags of a Python script for the places of its outputs, found by their names and by the calls that use them.
+"""Flags of a program for the places of its outputs, found by their names and by the calls that their values reach.
 
-A flag that only sounds like an output, such as a number `--save` of steps, is ignored.
+A flag that only sounds like an output, such as a number `--save` of steps, is ignored. So is one whose value is the
+place of a model or of data that the program reads: a wrong guess would hide them, or replace them.
 """
 
 from __future__ import annotations
 
-import ast
 import posixpath
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainflow.client.programs.options import Flag
+from trainflow.client.programs.path_calls import TESTS
+from trainflow.client.programs.path_uses import Use
 
 FOLDER_NAMES = (
-    *("output_dir", "outdir", "out_dir", "output_folder", "output_path", "outputs"),
-    *("save_dir", "save_folder", "default_root_dir", "work_dir", "workdir", "exp_dir"),
-    *("checkpoint_dir", "checkpoints_dir", "ckpt_dir", "result_dir", "results_dir"),
-    *("log_dir", "logdir", "logging_dir", "tensorboard_dir"),
+    *("output_dir", "outdir", "out_dir", "output_folder", "output_path", "outputs", "output_root", "root_output_dir"),
+    *("save_dir", "save_folder", "save_root", "default_root_dir", "work_dir", "workdir", "exp_dir", "experiment_dir"),
+    *(
+        "project_dir",
+        "run_dir",
+        "log_folder",
+        "model_save_dir",
+        "save_model_dir",
+        "outf",
+        "checkpoint_dir",
+        "checkpoints_dir",
+        "ckpt_dir",
+        "save_ckpt_dir",
+    ),
+    *("result_dir", "results_dir", "log_dir", "logdir", "logging_dir", "tensorboard_dir", "tb_dir", "tensorboard_log"),
 )
-"""Names that scripts give to folders of their results, the most specific first."""
+"""Names that programs give to folders of their results, the most specific first."""
 
 PATH_NAMES = (
-    *("output", "out", "save", "save_path", "save_to", "save_model_path", "model_path_out"),
-    *("snapshot_path", "checkpoint_path", "result_path", "output_file", "out_file"),
+    *("output", "out", "save", "save_path", "save_to", "save_model_path", "model_path_out", "output_name"),
+    *("snapshot_path", "checkpoint_path", "result_path", "output_file", "out_file", "log_file"),
 )
 """Names of folders or files of results; the shorter ones are also those of numbers and switches."""
 
-UNSURE_NAMES = frozenset({"output", "outputs", "out", "save"})
+UNSURE_NAMES = frozenset({"output", "outputs", "out", "save", "output_name", "log_file"})
 """Names that count only with a sign of a path: a text as the default, or a word of the help."""
+
+INPUTS = re.compile(
+    r"data|corpus|cache|input|token|vocab|image|pretrain|teacher|source|annotation|(^|_)(root|src|train|val|test)(_|$)"
+    r"|model_name|config|cfg"
+)
+"""Parts of names for what a program reads. It may also write there, such as what it downloads."""
+
+LAST_CHANCES = re.compile(r"resume|restore|load|init|start|warm|continue|finetune")
+"""Parts of names of flags for a checkpoint that the program begins with."""
+
+VARIABLES = re.compile(r"(OUT|SAVE|CKPT|CHECKPOINT|LOG|RESULT|RUN|BASE|WORK|EXP|MODEL)\w*(DIR|PATH|FOLDER|ROOT)$")
+"""Names of environment variables for folders of results."""
+
+FOLDER_WRITERS = frozenset(("save_pretrained", "save_state", "save_model", "async_save", "FileSystemWriter"))
+"""Calls that write a checkpoint as a folder."""
 
 _WORDS_OF_PATHS = ("path", "dir", "folder", "file", "where")
 
-_NUMBERS = frozenset({"int", "float", "bool", "complex"})
 
-_FIRST, _LATER = True, False
+@dataclass(frozen=True)
+class Output:
+    """The place that a flag of a program gets."""
 
-_WRITES: Mapping[str, tuple[bool, bool]] = {
-    **dict.fromkeys(("save", "save_file", "dump"), (_LATER, True)),
-    **dict.fromkeys(("savez", "savez_compressed", "savetxt", "save_weights", "to_csv"), (_FIRST, True)),
-    **dict.fromkeys(("save_pretrained", "save_state", "makedirs", "SummaryWriter"), (_FIRST, False)),
-}
-"""Calls that write: whether the path is their first argument or a later one, and whether it is that of a file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flag:
-    """One option of a script."""
-
-    name: str
-    """Name without its dashes."""
-    default: Any = None
-    required: bool = False
-    is_switch: bool = False
-    """Whether it takes no value."""
-    help: str = ""
-    type_name: str | None = None
-    """Name of the type or function that reads its value; None for a text."""
-    has_choices: bool = False
-
-    @property
-    def attribute(self) -> str:
-        """Name of its value in what `parse_args` returns."""
-        return self.name.replace("-", "_")
-
-    @property
-    def may_be_path(self) -> bool:
-        """Whether its value may be the path of a file or folder."""
-        is_number = self.type_name in _NUMBERS or "bool" in (self.type_name or "").lower()
-        is_text = self.default is None or isinstance(self.default, str)
-        return is_text and not (self.is_switch or self.has_choices or is_number)
-
-    @property
-    def is_set(self) -> bool:
-        """Whether the script uses it although it is not given."""
-        return self.required or bool(self.default)
+    path: str
+    """Path below the run's folder; `.` for the folder itself."""
+    reason: str
+    """Sign that it is an output, as a part of a sentence."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Writes:
-    """Names of the values that a script's calls write to."""
-
-    files: frozenset[str] = field(default_factory=frozenset)
-    folders: frozenset[str] = field(default_factory=frozenset)
-
-
-def outputs(flags: Mapping[str, Flag], writes: Writes, *, data: str | None = None) -> dict[str, str]:
-    """The path below the run's folder for each output flag of the script; `.` for the folder itself.
+def outputs(flags: Mapping[str, Flag], uses: Sequence[Use], *, data: str | None = None) -> dict[str, Output]:
+    """The place below the run's folder for each output flag of the program.
 
     If there are several folders, the most specific one is the run's folder, and the others are folders in it.
 
     Args:
-        flags: The script's flags.
-        writes: What its calls write to.
+        flags: The program's flags.
+        uses: The paths that it writes to and reads from.
         data: Its flag for the data set, which is not an output.
     """
     known = {name: number for number, name in enumerate((*FOLDER_NAMES, *PATH_NAMES))}
-    found = [flag for flag in flags.values() if flag.name != data and _is_output(flag, writes)]
-    found.sort(key=lambda flag: known.get(flag.attribute, len(known)))
-    given: dict[str, str] = {}
-    for flag in found:
+    found = {flag.name: sign for flag in flags.values() if flag.name != data and (sign := _sign(flag, uses))}
+    order = sorted(found, key=lambda name: known.get(_base(flags[name]), len(known)))
+    given: dict[str, Output] = {}
+    for name in order:
+        flag = flags[name]
         if given and not flag.is_set:
             continue  # it is off
-        if _is_file(flag, writes):
-            given[flag.name] = _last_part(flag) or "model.pt"
+        if _is_file(flag, uses):
+            path = _last_part(flag) or "model.pt"
         else:
-            given[flag.name] = (_last_part(flag) or flag.attribute) if "." in given.values() else "."
+            is_first = all(each.path not in (".", "./") for each in given.values())
+            path = "." if is_first else _last_part(flag) or flag.attribute
+            path = posixpath.join(path, "") if _is_added_to(flag, uses) else path
+        given[name] = Output(path, found[name])
     return given
 
 
-def writes_in(calls: list[ast.Call]) -> Writes:
-    """Files and folders that the calls of a script write to."""
-    files, folders = set[str](), set[str]()
-    for call in calls:
-        paths, is_file = _paths(call)
-        for path in paths:
-            name = _leading(path)
-            if name is not None:
-                (files if is_file and isinstance(path, ast.Attribute) else folders).add(name)
-    return Writes(files=frozenset(files), folders=frozenset(folders))
+def variables(uses: Iterable[Use]) -> dict[str, Output]:
+    """The place below the run's folder for each environment variable that says where the program writes."""
+    found: dict[str, Output] = {}
+    for use in uses:
+        name = (use.path.option or "").removeprefix("$")
+        if use.kind != "read" and use.path.option != name and VARIABLES.search(name) and name not in found:
+            found[name] = Output(name.lower() if found else ".", f"{use.function} writes there")
+    return found
 
 
-def _is_output(flag: Flag, writes: Writes) -> bool:
-    name = flag.attribute
-    if not flag.may_be_path:
+def written_beside(uses: Iterable[Use]) -> dict[str, Use]:
+    """Files and folders in the working folder that no flag changes, by their path, each with a call that writes it."""
+    found: dict[str, Use] = {}
+    calls = list(uses)
+    with_flag = {(use.module, use.line) for use in calls if use.path.option is not None}
+    for use in calls:
+        if (use.module, use.line) in with_flag:
+            continue
+        path = posixpath.normpath(use.path.tail or ".")
+        if (
+            use.kind == "read"
+            or use.path.option is not None
+            or path in (".", "/")
+            or path.startswith(("/", "..", "*", "~"))
+        ):
+            continue
+        if len(path) < 100 and path.isprintable() and not INPUTS.search(path.split("/")[0].lower()):
+            found.setdefault(path.replace("{step}", "*"), use)
+    return found
+
+
+def of_flag(flag: Flag, uses: Iterable[Use]) -> list[Use]:
+    """What the program does at the paths that begin with the value of a flag."""
+    return [use for use in uses if use.path.option == flag.attribute]
+
+
+def _sign(flag: Flag, uses: Sequence[Use]) -> str:
+    """Sign that a flag is an output; empty without one."""
+    name, own = _base(flag), of_flag(flag, uses)
+    writes = next((use for use in own if use.kind != "read"), None)
+    is_read = any(use.kind == "read" and use.function not in TESTS for use in own)
+    if not flag.may_be_path or flag.alias_for or (is_read and LAST_CHANCES.search(name)):
+        return ""
+    if name in FOLDER_NAMES or name in PATH_NAMES:
+        if (is_read and writes is None) or (name in UNSURE_NAMES and not writes and not _is_like_path(flag)):
+            return ""
+        return f"{writes.function} writes there" if writes else "an output by its name"
+    if writes is None or INPUTS.search(name):
+        return ""
+    return f"{writes.function} writes there"
+
+
+def _is_added_to(flag: Flag, uses: Sequence[Use]) -> bool:
+    """Whether the program adds names to a folder without a `/`, as in `args.out + "model.pt"`."""
+    tails = [use.path.tail for use in of_flag(flag, uses) if use.kind != "read" and use.path.tail]
+    return bool(tails) and not any(tail.startswith("/") for tail in tails)
+
+
+def _base(flag: Flag) -> str:
+    """Name without the sections of a configuration in front."""
+    return flag.attribute.rpartition(".")[2]
+
+
+def _is_like_path(flag: Flag) -> bool:
+    return bool(flag.default) or any(word in flag.help.lower() for word in _WORDS_OF_PATHS)
+
+
+def _is_file(flag: Flag, uses: Sequence[Use]) -> bool:
+    writes = [use for use in of_flag(flag, uses) if use.kind != "read"]
+    if _base(flag) in FOLDER_NAMES or any(_needs_folder(use) for use in writes):
         return False
-    if name in writes.files | writes.folders:
-        return True
-    if name in UNSURE_NAMES:
-        return bool(flag.default) or any(word in flag.help.lower() for word in _WORDS_OF_PATHS)
-    return name in FOLDER_NAMES or name in PATH_NAMES
+    return bool(writes) or bool(posixpath.splitext(_last_part(flag))[1])
 
 
-def _is_file(flag: Flag, writes: Writes) -> bool:
-    if flag.attribute in writes.folders or flag.attribute in FOLDER_NAMES:
-        return False
-    if flag.attribute in writes.files:
-        return True
-    return bool(posixpath.splitext(_last_part(flag))[1])
+def _needs_folder(use: Use) -> bool:
+    return use.kind == "folder" or use.function in FOLDER_WRITERS or use.path.tail.startswith("/")
 
 
 def _last_part(flag: Flag) -> str:
     """Last part of the default's path; empty if it cannot be a name."""
     part = posixpath.basename(str(flag.default or "").rstrip("/"))
     return "" if part in (".", "..", "~") or "{" in part or "}" in part else part
-
-
-def _paths(call: ast.Call) -> tuple[list[ast.expr], bool]:
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name == "open":
-        mode = call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "mode"), None)
-        is_written = isinstance(mode, ast.Constant) and str(mode.value)[:1] in ("w", "a", "x")
-        return call.args[:1] if is_written else [], True
-    if name not in _WRITES:
-        return [], True
-    is_first, is_file = _WRITES[name]
-    owner = getattr(getattr(call.func, "value", None), "id", "")
-    is_numpys = name == "save" and owner in ("np", "numpy", "jnp")
-    paths = call.args[:1] if is_first or is_numpys else call.args[1:]
-    return [*paths, *(keyword.value for keyword in call.keywords)], is_file
-
-
-def _leading(node: ast.expr) -> str | None:
-    """Name of the value at the beginning of a path: `out` in `os.path.join(args.out, "model.pt")`."""
-    match node:
-        case ast.Attribute(value=ast.Name(id=owner), attr=name):
-            return None if owner == "self" else name
-        case ast.JoinedStr(values=[ast.FormattedValue(value=value), *_]):
-            return _leading(value)
-        case ast.BinOp(left=left, op=ast.Add() | ast.Div()):
-            return _leading(left)
-        case ast.Call(args=[first, *_]) if _is_path_function(node.func):
-            return _leading(first)
-    return None
-
-
-def _is_path_function(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in ("join", "Path", "abspath", "expanduser", "realpath", "str")
-
-
-def literal(node: ast.expr) -> Any:
-    """The value of a literal; None for other expressions."""
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
-def flags_of(call: ast.Call) -> Iterator[Flag]:
-    """The flag that a call of add_argument adds, under each of its long names."""
-    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    options = {name: literal(value) for name, value in given.items()}
-    kind, action = given.get("type"), given.get("action")
-    for argument in call.args:
-        text = literal(argument)
-        if isinstance(text, str) and text.startswith("--"):
-            yield Flag(
-                name=text[2:],
-                default=options.get("default"),
-                required=options.get("required") is True,
-                is_switch=_is_switch(action),
-                help=" ".join(str(options.get("help") or "").split()),
-                type_name=None if kind is None else ast.unparse(kind).rpartition(".")[2],
-                has_choices="choices" in given,
-            )
-
-
-def _is_switch(action: ast.expr | None) -> bool:
-    if action is None:
-        return False
-    named = literal(action)
-    return named in ("store_true", "store_false", "store_const", "count") or (
-        named is None and ast.unparse(action).endswith("BooleanOptionalAction")
-    )

@@ -1,167 +1,157 @@
-"""Facts in the source of a Python training script: its flags, its launcher, its progress and checkpoints.
-
-The source is read and never run.
-"""
+"""All facts about a Python program that `trainflow init` writes into a spec. The source is read and never run."""
 
 from __future__ import annotations
 
 import ast
-import difflib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-from trainflow.client.programs.outputs import Flag, Writes, flags_of, literal, outputs, writes_in
+from trainflow.client.programs.checkpoints import Checkpoints, checkpoints
+from trainflow.client.programs.command_lines import CommandLine, Style, command_line
+from trainflow.client.programs.demands import demands
+from trainflow.client.programs.libraries import library, start_of
+from trainflow.client.programs.options import Flag
+from trainflow.client.programs.outputs import Output, outputs, variables
+from trainflow.client.programs.path_uses import Use, uses_of_paths
+from trainflow.client.programs.placing import Place, place_of
 from trainflow.client.programs.printed_line import pattern_in
+from trainflow.client.programs.reachable import regions
+from trainflow.client.programs.source import Module, ProgramUnreadable, Sources, parsed
 from trainflow.protocol.plan import Launcher
-from trainflow.spec.workload import Arguments, Workload
 
-DATA_FLAGS = ("data_dir", "data-dir", "data_path", "data-path", "data", "dataset_path", "train_file")
-RESUME_FLAGS = ("resume_from_checkpoint", "resume-from-checkpoint", "resume_from", "resume-from", "resume", "ckpt_path")
-"""Names that scripts give these flags, the most specific first."""
-
-LIBRARIES = {
-    "transformers": "hugging-face",
-    "lightning": "lightning",
-    "pytorch_lightning": "lightning",
-    "torchtitan": "torchtitan",
-    "nemo": "nemo",
-    "megatron": "megatron",
-}
-"""Presets of `progress` by the package that a script imports."""
-
-GANG_WORDS = ("torch.distributed", "torch_xla", "accelerate", "deepspeed", "LOCAL_RANK", "WORLD_SIZE")
-"""Names whose appearance says that a script expects torchrun."""
-
-
-class ProgramUnreadable(ValueError):
-    """A file is not Python."""
+DATA_FLAGS = (
+    *(
+        "data_dir",
+        "data-dir",
+        "data_path",
+        "data-path",
+        "data",
+        "dataset_path",
+        "train_file",
+        "data_root",
+        "dataset_dir",
+    ),
+    *("data-root", "dataset-dir", "training_dir", "imagenet_path"),
+)
+"""Names that programs give to the flag for their data, the most specific first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Facts in a script's source."""
+    """Facts in a program's source."""
 
     flags: Mapping[str, Flag] = field(default_factory=dict)
+    """Its options, those of subcommands too."""
+    positionals: tuple[Flag, ...] = ()
+    """Its positional arguments in their order."""
     accepts_others: bool = False
     """Whether it takes flags that its source does not name: a library's, or those that it computes."""
+    style: Style = "flags"
+    is_hydra: bool = False
+    """Whether Hydra reads its command line."""
+    commands: tuple[str, ...] = ()
+    """Its subcommands, if it needs one."""
     launcher: Launcher = "none"
+    launcher_reason: str = ""
     preset: str | None = None
     """Preset of `progress` for the library that prints its steps; None to find out by what it prints."""
     line: str | None = None
     """Pattern of the line that it prints of a step, where no library prints it; None if the source shows none."""
-    checkpoints: str | None = None
-    """Pattern of its checkpoints, where a library gives it."""
-    last_file: str | None = None
-    """Name of the file that the library writes last into a checkpoint's folder."""
-    writes: Writes = field(default_factory=Writes)
-    """Files and folders that its calls write to."""
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    uses: tuple[Use, ...] = ()
+    """Paths that its calls write to and read from."""
+    place: Place | None = None
+    """Place in the folder of the code; None for a text without a file."""
+    one_of: tuple[tuple[str, ...], ...] = ()
+    """Options of which the program demands one, by their attributes."""
+    variables: Mapping[str, Output] = field(default_factory=dict)
+    """Environment variables that say where it writes."""
+    texts: frozenset[str] = frozenset()
+    """Texts in its own file, such as names of files."""
 
-    @property
-    def outputs(self) -> dict[str, str]:
-        """Path below the run's folder for each flag that says where the script writes."""
-        return outputs(self.flags, self.writes, data=self.flag_of(DATA_FLAGS))
+    @cached_property
+    def outputs(self) -> dict[str, Output]:
+        """Place below the run's folder for each flag that says where the program writes."""
+        return outputs(self.flags, self.uses, data=self.flag_of(DATA_FLAGS))
 
     def flag_of(self, names: tuple[str, ...]) -> str | None:
         """The first of some names that is one of its flags."""
         return next((name for name in names if name in self.flags), None)
 
 
-def read_program(source: str) -> Program:
-    """Read a script.
+def read_program(source: bytes | str, *, script: Path | None = None, folder: Path | None = None) -> Program:
+    """Read a program.
+
+    Args:
+        source: Content of its file.
+        script: Path of the file. With it, files of the folder that it imports are read, too.
+        folder: Folder of the code; that of the script by default.
 
     Raises:
         ProgramUnreadable: If it is not Python.
     """
+    tree = parsed(source)
     try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ProgramUnreadable(f"is not a Python program ({error})") from None
-    imported = {name.split(".")[0] for name in _imports(tree)}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    names = {_name(call.func) for call in calls}
-    flags = {flag.name: flag for call in calls if _name(call.func) == "add_argument" for flag in flags_of(call)}
-    is_library = bool(names & {"HfArgumentParser", "LightningCLI"}) or bool(
-        imported & {"click", "typer", "fire", "hydra", "absl", "simple_parsing", "tyro"}
+        return _read(tree, script, folder)
+    except (RecursionError, MemoryError):
+        raise ProgramUnreadable("is not a program that can be read: its expressions are nested too deeply") from None
+
+
+def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program:
+    path = script.resolve() if script is not None else None
+    root = (folder or path.parent).resolve() if path is not None else None
+    roots = tuple(dict.fromkeys([path.parent, root, root / "src"])) if path is not None and root is not None else ()
+    sources = Sources(Module(path, tree), roots)
+    found = regions(sources)
+    line = command_line(sources, found)
+    loop = library(found)
+    start = start_of(found, loop)
+    flags: dict[str, Flag] = {}
+    for flag in line.flags:
+        if not flag.is_positional:
+            flags.setdefault(flag.name, flag)
+    uses = uses_of_paths(
+        sources,
+        found,
+        options=[flag.attribute for flag in line.flags],
+        parameters=_parameters(line),
+        variables=list(flags) if line.style == "assignments" else (),
     )
-    uses_trainer = "transformers" in imported and "Trainer" in names
-    if names & {"HfArgumentParser"}:
-        flags |= {name: Flag(name=name) for name in ("output_dir", "resume_from_checkpoint")}
-    preset = next((LIBRARIES[name] for name in sorted(imported) if name in LIBRARIES and _prints(name, names)), None)
-    return Program(
+    program = Program(
         flags=flags,
-        accepts_others=is_library or "parse_known_args" in names or any(_is_computed(call) for call in calls),
-        launcher=_launcher(source, imported, uses_trainer=uses_trainer),
-        preset=preset,
-        line=None if preset else pattern_in(tree),
-        checkpoints="checkpoint-{step}" if uses_trainer else None,
-        last_file="trainer_state.json" if uses_trainer else None,
-        writes=writes_in(calls),
+        positionals=tuple(flag for flag in line.flags if flag.is_positional),
+        accepts_others=line.accepts_others,
+        style=line.style,
+        is_hydra=line.is_hydra,
+        commands=line.commands,
+        launcher=start.launcher,
+        launcher_reason=start.reason,
+        preset=loop.preset if loop else None,
+        line=None if loop and loop.preset else pattern_in(tree),
+        uses=tuple(uses),
+        place=place_of(path, root, sources.main)
+        if path is not None and root is not None and path.is_relative_to(root)
+        else None,
+        one_of=tuple(demands(tree, flags.values())),
+        variables=variables(uses),
+        texts=_texts(tree),
     )
+    return replace(program, checkpoints=checkpoints(line, flags, uses, program.outputs, loop))
 
 
-def doubts_about(workload: Workload, *, folder: Path) -> list[str]:
-    """Arguments of a spec that the script's source does not know, each in a sentence; none where it is not here.
-
-    Args:
-        workload: The program.
-        folder: Folder of the spec.
-    """
-    if workload.script is None or workload.code is None:
-        return []
-    try:
-        program = read_program((folder / workload.code / workload.script).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ProgramUnreadable):
-        return []
-    return unknown_arguments(program, workload.arguments)
+def _parameters(line: CommandLine) -> dict[ast.AST, dict[str, str]]:
+    """The options that are parameters of a function, by function."""
+    names = {flag.attribute for flag in line.flags}
+    found: dict[ast.AST, dict[str, str]] = {}
+    for function, prefix in line.functions:
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+            found[function] = {name: f"{prefix}{name}" for name in given if f"{prefix}{name}" in names}
+    return found
 
 
-def unknown_arguments(program: Program, arguments: Mapping[str, Arguments]) -> list[str]:
-    """A sentence for each argument that the script does not take; none if its flags are not all known."""
-    if program.accepts_others or not program.flags:
-        return []
-    known = {name.replace("-", "_") for name in program.flags}
-    sentences = []
-    for name in arguments:
-        if name.replace("-", "_") not in known:
-            near = difflib.get_close_matches(name, program.flags, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(program.flags)}."
-            sentences.append(f"workload.arguments.{name}: the program has no flag --{name}; {hint}")
-    return sentences
-
-
-def _imports(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-
-
-def _name(function: ast.expr) -> str:
-    """Last part of the name of what is called."""
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
-
-
-def _is_computed(call: ast.Call) -> bool:
-    """Whether a call of add_argument has a name that the source does not spell out."""
-    return _name(call.func) == "add_argument" and not list(flags_of(call)) and not _is_positional(call)
-
-
-def _is_positional(call: ast.Call) -> bool:
-    first = literal(call.args[0]) if call.args else None
-    return isinstance(first, str) and not first.startswith("-")
-
-
-def _launcher(source: str, imported: set[str], *, uses_trainer: bool) -> Launcher:
-    if "OMPI_COMM_WORLD_RANK" in source or "mpi4py" in imported:
-        return "mpi"
-    expects_torchrun = any(word in source for word in GANG_WORDS) or bool(imported & {"lightning", "pytorch_lightning"})
-    return "torchrun" if expects_torchrun or uses_trainer else "none"
-
-
-def _prints(library: str, called: set[str]) -> bool:
-    """Whether the library prints the steps: with transformers its Trainer does, and not a loop of the script's own."""
-    return library != "transformers" or "Trainer" in called
+def _texts(tree: ast.Module) -> frozenset[str]:
+    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 200)

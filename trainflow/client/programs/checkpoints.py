@@ -1,0 +1,175 @@
+"""The checkpoints of a program: their names below the run's folder, and the words that continue from one."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainflow.client.programs.command_lines import CommandLine, Style
+from trainflow.client.programs.libraries import Library
+from trainflow.client.programs.options import Flag
+from trainflow.client.programs.outputs import FOLDER_WRITERS, Output, of_flag
+from trainflow.client.programs.path_calls import TESTS
+from trainflow.client.programs.path_uses import Condition, Use
+from trainflow.protocol.placeholders import STEP
+
+RESUME_NAMES = (
+    *("resume_from_checkpoint", "resume_from", "resume_path", "resume_ckpt", "resume_checkpoint", "resume_file"),
+    *("resume", "ckpt_path", "restore_from", "restore_path", "restore_file", "continue_from", "load_checkpoint"),
+    *("load_ckpt", "checkpoint_resume", "load_from", "checkpoint_file"),
+)
+"""Names that programs give to the flag for a checkpoint to continue from, the most specific first."""
+
+RESUMES = re.compile(r"resume|restore|continue|ckpt|checkpoint|snapshot|load")
+"""Parts of the name of a flag that counts if a model is read from its value."""
+
+STARTS_ANEW = re.compile(
+    r"pretrain|teacher|finetune|eval|model_name|_every|interval|steps|freq|weights|init|data|cfg|config"
+)
+"""Parts of names of flags that load a model without continuing a training."""
+
+FINAL = re.compile(r"best|final|optim|sched|rng|config|args|metric|log|result|vocab|token|sample|score|stats|tmp")
+"""Parts of names of files that are no checkpoint to continue from."""
+
+LIKE_CHECKPOINT = re.compile(
+    r"ckpt|checkpoint|snapshot|last|latest|epoch|step|iter|\.(pt|pth|tar|ckpt|bin|safetensors)$"
+)
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The spec's section `checkpoint`, as far as the source shows it."""
+
+    path: str | None = None
+    """Pattern below the run's folder; None if no call shows one."""
+    marker: str | None = None
+    resume: tuple[str, ...] = ()
+    """Words that continue from a checkpoint."""
+    reason: str = ""
+    is_certain: bool = False
+    """Whether both are known, so that a spec may have them without a question."""
+
+
+def resume_flag(flags: Mapping[str, Flag], uses: Sequence[Use], given: Mapping[str, Output]) -> Flag | None:
+    """The flag for a checkpoint to continue from; a name comes before a use."""
+    candidates = [flag for flag in flags.values() if flag.name not in given and not flag.alias_for]
+    for name in RESUME_NAMES:
+        for flag in candidates:
+            if flag.attribute.rpartition(".")[2] == name and (flag.may_be_path or flag.is_switch):
+                return flag
+    return next((flag for flag in candidates if _is_loaded(flag, uses)), None)
+
+
+def _is_loaded(flag: Flag, uses: Sequence[Use]) -> bool:
+    name = flag.attribute.rpartition(".")[2]
+    if not flag.may_be_path or not RESUMES.search(name) or STARTS_ANEW.search(name):
+        return False
+    return any(use.kind == "read" and use.function not in TESTS for use in of_flag(flag, uses))
+
+
+def checkpoints(
+    program: CommandLine,
+    flags: Mapping[str, Flag],
+    uses: Sequence[Use],
+    given: Mapping[str, Output],
+    library: Library | None,
+) -> Checkpoints:
+    """The checkpoints of a program.
+
+    Args:
+        program: Its command line.
+        flags: Its flags.
+        uses: The paths that it writes to and reads from.
+        given: Its outputs.
+        library: The library that has its training loop.
+    """
+    flag = resume_flag(flags, uses, given)
+    words = _words(flag, program.style)
+    if library is not None and library.checkpoints is not None:
+        return Checkpoints(library.checkpoints, library.last_file, words, "the library's", is_certain=bool(words))
+    found = next(iter(sorted(_patterns(uses, flags, given), key=_rank)), None)
+    if found is None:
+        return Checkpoints(resume=words)
+    path, use = found
+    reason = f"{use.function} in line {use.line} writes it"
+    if flag is not None and not flag.is_switch and _is_read(flag, uses):
+        return Checkpoints(path, None, words, reason, is_certain=True)
+    own = _words_of_own_reading(uses, use, flags, program.style)
+    if own is None:
+        return Checkpoints(path, None, words, reason)
+    return Checkpoints(path, None, own, f"{reason}, and the program reads it by itself", is_certain=True)
+
+
+def _words_of_own_reading(
+    uses: Sequence[Use], written: Use, flags: Mapping[str, Flag], style: Style
+) -> tuple[str, ...] | None:
+    """Words that make a program read the file that it has written; None if the source does not show that it does."""
+    names = {flag.attribute: flag for flag in flags.values() if not flag.alias_for}
+    for use in uses:
+        if use.kind != "read" or use.function in TESTS or use.path != written.path:
+            continue
+        conditions = [each for each in use.conditions if each.option != use.path.option]
+        if all(each.option in names for each in conditions):
+            words = (_condition_words(names[str(each.option)], each, style) for each in conditions)
+            return tuple(word for some in words for word in some)
+    return None
+
+
+def _condition_words(flag: Flag, condition: Condition, style: Style) -> tuple[str, ...]:
+    """Words that meet a condition; a flag whose own default meets it needs none."""
+    value = "True" if condition.value is None else condition.value
+    if (flag.default == condition.value and flag.default is not None) or (condition.value is None and flag.default):
+        return ()
+    return _written(flag, value, style)
+
+
+def _written(flag: Flag, value: str, style: Style) -> tuple[str, ...]:
+    if style == "overrides":
+        return (f"{flag.name}={value}",)
+    dashed = flag.name if flag.name.startswith("-") else f"--{flag.name}"
+    if style == "assignments":
+        return (f"{dashed}={value}",)
+    return (dashed,) if flag.is_switch else (dashed, value)
+
+
+def _words(flag: Flag | None, style: Style) -> tuple[str, ...]:
+    return () if flag is None else _written(flag, "{checkpoint}", style)
+
+
+def _is_read(flag: Flag, uses: Sequence[Use]) -> bool:
+    return any(use.kind == "read" and use.function not in TESTS for use in of_flag(flag, uses))
+
+
+def _patterns(uses: Sequence[Use], flags: Mapping[str, Flag], given: Mapping[str, Output]) -> Iterator[tuple[str, Use]]:
+    """Patterns of the checkpoints below the run's folder, each with the call that writes one."""
+    places = {flags[name].attribute: output.path for name, output in given.items()}
+    for use in uses:
+        if use.kind != "checkpoint" or use.path.option not in places:
+            continue  # a folder of tensors or of text, or the path of something else
+        place = places[use.path.option]
+        path = posixpath.normpath(f"{place}/{use.path.tail}" if _is_inside(use) else place + use.path.tail)
+        pattern = _one_step(path)
+        name = posixpath.basename(pattern)
+        if pattern.startswith(("..", "/")) or pattern.replace(STEP, "").strip("./*") == "":
+            continue
+        if LIKE_CHECKPOINT.search(pattern) and (STEP in name or not FINAL.search(name)):
+            yield pattern, use
+
+
+def _is_inside(use: Use) -> bool:
+    return use.path.tail.startswith("/") or use.function in FOLDER_WRITERS
+
+
+def _one_step(path: str) -> str:
+    """A pattern with one number of steps, the last one, and `*` for what is not known."""
+    parts = [re.sub(r"[{}\[\]?]", "*", part) for part in path.split(STEP)]
+    text = parts[0] if len(parts) == 1 else "*".join(parts[:-1]) + STEP + parts[-1]
+    return re.sub(r"\*+", "*", text)
+
+
+def _rank(found: tuple[str, Use]) -> tuple[bool, bool, bool, int]:
+    pattern, use = found
+    named = re.search("ckpt|checkpoint|snapshot|last|latest", pattern) is not None
+    return STEP not in pattern, not named, "epoch" in pattern, use.line

@@ -1,0 +1,192 @@
+"""Facts about the libraries that train: the launcher that they expect, the lines and checkpoints that they write."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from trainflow.client.programs.options import literal
+from trainflow.client.programs.reachable import Region
+from trainflow.client.programs.source import dotted, last_name
+from trainflow.protocol.plan import Launcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class Library:
+    """A library that has the training loop, and so prints the steps and writes the checkpoints."""
+
+    preset: str | None = None
+    """Preset of `progress`; None if its lines are found by what the log shows."""
+    packages: tuple[str, ...]
+    """Packages that it is imported from."""
+    loops: tuple[str, ...] = ("",)
+    """Endings of the names that have the loop: a program that imports one of them leaves the loop to the library."""
+    checkpoints: str | None = None
+    """Pattern of its checkpoints below the folder of its output."""
+    last_file: str | None = None
+    """Name of the file that it writes last into a checkpoint's folder."""
+    resume: str | None = None
+    """Flag that continues from a checkpoint, where the library reads the command line."""
+
+
+HUGGING_FACE = Library(
+    preset="hugging-face",
+    packages=("transformers", "trl", "optimum", "sentence_transformers", "setfit", "unsloth", "adapters"),
+    loops=("Trainer",),
+    checkpoints="checkpoint-{step}",
+    last_file="trainer_state.json",
+)
+"""transformers 4 and 5, `Trainer._save_checkpoint`; the trainers of the other packages are subclasses of it."""
+
+LIGHTNING = Library(
+    preset="lightning",
+    packages=("lightning", "pytorch_lightning"),
+    loops=("Trainer", "LightningCLI"),
+    checkpoints="lightning_logs/version_*/checkpoints/epoch=*-step={step}.ckpt",
+)
+"""Lightning 2, `ModelCheckpoint` and its logger's folder without arguments of their own."""
+
+LIBRARIES = (
+    HUGGING_FACE,
+    LIGHTNING,
+    Library(preset="torchtitan", packages=("torchtitan",)),
+    Library(preset="nemo", packages=("nemo",)),
+    Library(
+        preset="megatron", packages=("megatron",), loops=("pretrain", "training", "megatron", "initialize_megatron")
+    ),
+)
+
+OF_GANGS = frozenset(
+    (
+        *("torch.distributed", "torch_xla", "accelerate", "deepspeed", "lightning", "pytorch_lightning", "composer"),
+        *("lightning_fabric", "torchtitan", "torchtune", "nemo", "megatron", "colossalai", "fairscale", "mmengine"),
+        *("ignite.distributed", "neuronx_distributed", "smdistributed", "torchelastic", "horovod.torch", "torchft"),
+    )
+)
+"""Packages whose programs find the other processes by torchrun's variables."""
+
+RANK_VARIABLES = frozenset(("LOCAL_RANK", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"))
+"""Variables of torchrun that a program may read."""
+
+SPAWNS = frozenset(
+    (
+        *("mp.spawn", "multiprocessing.spawn", "torch.multiprocessing.spawn", "start_processes", "xmp.spawn"),
+        *("notebook_launcher", "debug_launcher", "elastic_launch", "pdl.start_processes", "launch_job"),
+    )
+)
+"""Calls that start the processes of a gang."""
+
+LAUNCHERS = (
+    "torchrun",
+    "accelerate launch",
+    "deepspeed ",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "mpirun",
+)
+"""Commands that do so."""
+
+STARTERS = frozenset(("run", "Popen", "call", "check_call", "check_output", "system", "execvp", "execvpe", "execv"))
+
+
+@dataclass(frozen=True)
+class Start:
+    """The launcher that a program needs, with the reason."""
+
+    launcher: Launcher
+    reason: str
+
+
+def library(found: Iterable[Region]) -> Library | None:
+    """The library that has the training loop of a program; None if the program has it itself."""
+    names = set().union(*(_names(region) for region in found))
+    return next((each for each in LIBRARIES if any(_leaves_loop(each, name) for name in names)), None)
+
+
+def _leaves_loop(each: Library, name: str) -> bool:
+    package, _, imported = name.partition(".")
+    return package in each.packages and any(imported.endswith(loop) for loop in each.loops)
+
+
+def _names(region: Region) -> Iterator[str]:
+    """Dotted names that a part of a program imports, or takes from an imported package as `transformers.Trainer`."""
+    packages = {
+        alias.asname or alias.name.split(".")[0]: alias.name
+        for node in region.module.nodes
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    yield from region.module.imports
+    for node in region.nodes:
+        if isinstance(node, ast.Attribute) and (name := dotted(node)):
+            owner, _, rest = name.partition(".")
+            if owner in packages:
+                yield f"{packages[owner]}.{rest}"
+
+
+def start_of(found: list[Region], loop: Library | None) -> Start:
+    """The launcher of a program, by what it imports, reads and starts."""
+    names = {name for region in found for name in _names(region)}
+    packages = {name.split(".")[0] for name in names}
+    reads_ranks = next((name for region in found for name in _variables_read(region)), None)
+    if "mpi4py" in packages or (reads_ranks is None and _mentions(found, {"OMPI_COMM_WORLD_RANK"})):
+        return Start("mpi", "it reads the ranks of Open MPI")
+    starts = next((name for region in found for name in _started(region)), None)
+    if starts is not None and reads_ranks is None:
+        return Start("none", f"it starts its processes itself, by {starts}")
+    if reads_ranks is not None:
+        return Start("torchrun", f"it reads the variable {reads_ranks}")
+    gang = next((each for each in sorted(OF_GANGS) if any(_is_below(name, each) for name in names)), None)
+    if gang is not None:
+        return Start("torchrun", f"it uses {gang}")
+    if loop is HUGGING_FACE:
+        return Start("torchrun", "Hugging Face's Trainer trains in parallel under it")
+    return Start("none", "it uses no other process")
+
+
+def _is_below(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def _mentions(found: Iterable[Region], texts: set[str]) -> bool:
+    return any(
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in texts
+        for region in found
+        for node in region.nodes
+    )
+
+
+def _variables_read(region: Region) -> Iterator[str]:
+    """torchrun's variables that are read: `os.environ["RANK"]`, `environ.get("RANK")`, `os.getenv("RANK")`."""
+    for node in region.nodes:
+        name = None
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_name(node.value) == "environ":
+            name = literal(node.slice)
+        elif isinstance(node, ast.Call) and last_name(node.func) in ("get", "getenv", "get_env", "pop") and node.args:
+            name = literal(node.args[0])
+        elif isinstance(node, ast.Compare) and last_name(node.comparators[0]) == "environ":
+            name = literal(node.left)
+        if isinstance(name, str) and name in RANK_VARIABLES:
+            yield name
+
+
+def _started(region: Region) -> Iterator[str]:
+    """What a part of a program starts the processes of a gang with."""
+    detectron = {name for name in region.module.imports if name.endswith("detectron2.engine.launch")}
+    for node in region.nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        name = dotted(node.func)
+        if name in SPAWNS or (name == "spawn" and "torch.multiprocessing.spawn" in region.module.imports):
+            yield name
+        elif name == "launch" and detectron:
+            yield "detectron2's launch"
+        elif last_name(node.func) in STARTERS:
+            yield from (each.strip() for each in LAUNCHERS if each in _words(node))
+
+
+def _words(call: ast.Call) -> str:
+    """The texts in the arguments of a call, in one line."""
+    texts = (node.value for node in ast.walk(call) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return f"{' '.join(texts)} "
