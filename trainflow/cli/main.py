@@ -39,6 +39,7 @@ from trainflow.errors import TrainflowError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from trainflow.client.programs.options import Flag
     from trainflow.spec.workload import Workload
 
 app = OnDemandTyper(
@@ -240,7 +241,7 @@ def validate(
     """
     leave_plugins()
     from trainflow.client.code import require_code
-    from trainflow.client.programs.program import doubts_about
+    from trainflow.client.programs.arguments import doubts_about
     from trainflow.client.spec_file import STANDARD_INPUT, read_spec
     from trainflow.record.wording import count
     from trainflow.spec.document import MAX_BYTES
@@ -284,8 +285,8 @@ def validate(
 
 
 def _doubts_by_help(workload: Workload, *, folder: Path) -> list[str]:
+    from trainflow.client.programs.arguments import doubts_about
     from trainflow.client.programs.help import HelpUnavailable, doubts_by_help
-    from trainflow.client.programs.program import doubts_about
 
     try:
         return doubts_by_help(workload, folder=folder)
@@ -311,7 +312,8 @@ def init(
     names in its first line is written beside it.
     """
     leave_plugins()
-    from trainflow.cli.init import Answers, name_for, program_in, spec_text, write_spec
+    from trainflow.cli.init import Answers, init_notes, name_for, program_in, spec_text, write_spec
+    from trainflow.cli.spec_lines import open_arguments
     from trainflow.cli.spec_schema import SCHEMA_FILE
 
     if script is None and not sys.stdin.isatty():
@@ -319,7 +321,7 @@ def init(
     asks = script is None
     try:
         script = script or Path(typer.prompt("Script, below the folder of the spec"))
-        program = program_in(script)
+        program = program_in(script, folder=out.parent)
         name = name or name_for(script)
         processes = processes or (2 if program.launcher == "torchrun" else 1)
         if asks:
@@ -327,14 +329,27 @@ def init(
             instance_type = typer.prompt("Instance type", default=instance_type)
             nodes = typer.prompt("Nodes", default=nodes, type=int)
             processes = typer.prompt("Processes on each node", default=processes, type=int)
+        values = {flag.name: typer.prompt(_question(flag)) for flag in open_arguments(program)} if asks else {}
         answers = Answers(
-            script=script, name=name, instance_type=instance_type, num_nodes=nodes, processes_per_node=processes
+            script=script,
+            name=name,
+            instance_type=instance_type,
+            num_nodes=nodes,
+            processes_per_node=processes,
+            values=values,
         )
         write_spec(out, spec_text(answers, program, folder=out.parent))
     except TrainflowError as error:
         refuse(str(error))
     print(f"Wrote {out}, and {SCHEMA_FILE}, from which editors complete and check it.")
+    for note in init_notes(program, answers, folder=out.parent):
+        print(f"Note: {note}.")
     print(f"Run it on this machine: trainflow run {out} --local")
+
+
+def _question(flag: Flag) -> str:
+    """Question for the value of a required argument."""
+    return f"{flag.name} ({flag.help})" if flag.help else flag.name
 
 
 @app.command()

@@ -22,8 +22,10 @@ from typer.testing import CliRunner
 from local.twin import REPOSITORY
 from trainflow.cli.init import Answers, name_for, spec_text
 from trainflow.cli.main import app
-from trainflow.client.programs.outputs import Flag
-from trainflow.client.programs.program import Program, ProgramUnreadable, read_program, unknown_arguments
+from trainflow.client.programs.arguments import unknown_arguments
+from trainflow.client.programs.options import Flag
+from trainflow.client.programs.program import Program, read_program
+from trainflow.client.programs.source import ProgramUnreadable
 from trainflow.spec.run_spec import parse_run_spec
 
 pytestmark = pytest.mark.lengthy
