@@ -191,9 +191,12 @@ def progress(program: Program) -> list[str]:
     """The section `progress`."""
     if program.preset is not None:
         return [f"progress: {{preset: {program.preset}}}"]
-    if program.line is not None:
-        quoted = program.line.replace("'", "''")
-        return ["progress:", f"  pattern: '{quoted}'  # of the line that the script prints"]
+    found = program.progress
+    if found.pattern is not None:
+        quoted = found.pattern.replace("'", "''")
+        return ["progress:", f"  pattern: '{quoted}'  # of the line that the script prints (line {found.line})"]
+    if found.line:
+        return [f"progress: auto  # reads the steps that line {found.line} prints"]
     return [
         "progress: auto  # or a pattern of the program's lines, such as",
         r"# progress: {pattern: 'step=(?P<step>\d+) loss=(?P<loss>\S+)'}",

@@ -43,6 +43,9 @@ LARGEST_STEP = 10**15
 LONGEST_NUMBER = 400
 """Most characters of a number that is read: the largest float without an exponent has 309 digits."""
 
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?")
+"""A number with separators of thousands."""
+
 _UNUSUAL = re.compile(r"[^A-Za-z0-9_./-]+")
 
 
@@ -79,7 +82,7 @@ def number(value: object) -> float | None:
     if isinstance(value, str) and len(value) > LONGEST_NUMBER:
         return None
     try:
-        return float(value)
+        return float(value.replace(",", "") if isinstance(value, str) and _THOUSANDS.fullmatch(value) else value)
     except (ValueError, OverflowError):
         return None
 

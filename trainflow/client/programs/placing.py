@@ -37,8 +37,8 @@ def place_of(script: Path, folder: Path, module: Module) -> Place:
         parts, search_path = parts[1:], "src"
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
         return Place(script=relative.as_posix(), search_path=search_path)
-    module = ".".join(parts).removesuffix(".__main__")
-    return Place(module=module, search_path=search_path, reason="it needs its package: it has relative imports")
+    name = ".".join(parts).removesuffix(".__main__")
+    return Place(module=name, search_path=search_path, reason="it needs its package: it has relative imports")
 
 
 def _is_part_of_package(module: Module) -> bool:

@@ -16,7 +16,7 @@ from trainflow.client.programs.options import Flag
 from trainflow.client.programs.outputs import Output, outputs, variables
 from trainflow.client.programs.path_uses import Use, uses_of_paths
 from trainflow.client.programs.placing import Place, place_of
-from trainflow.client.programs.printed_line import pattern_in
+from trainflow.client.programs.printed_line import FoundProgress, progress_of
 from trainflow.client.programs.reachable import regions
 from trainflow.client.programs.source import Module, ProgramUnreadable, Sources, parsed
 from trainflow.protocol.plan import Launcher
@@ -57,8 +57,8 @@ class Program:
     launcher_reason: str = ""
     preset: str | None = None
     """Preset of `progress` for the library that prints its steps; None to find out by what it prints."""
-    line: str | None = None
-    """Pattern of the line that it prints of a step, where no library prints it; None if the source shows none."""
+    progress: FoundProgress = field(default_factory=FoundProgress)
+    """The line that it prints of a step, where no library prints it."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     uses: tuple[Use, ...] = ()
     """Paths that its calls write to and read from."""
@@ -129,7 +129,7 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
         launcher=start.launcher,
         launcher_reason=start.reason,
         preset=loop.preset if loop else None,
-        line=None if loop and loop.preset else pattern_in(tree),
+        progress=FoundProgress() if loop and loop.preset else progress_of(found),
         uses=tuple(uses),
         place=place_of(path, root, sources.main)
         if path is not None and root is not None and path.is_relative_to(root)
