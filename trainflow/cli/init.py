@@ -13,6 +13,7 @@ import yaml
 
 from trainflow.cli.spec_lines import checkpoint, notes, open_arguments, progress, scalar, workload
 from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
+from trainflow.client.left_out import files_left_out, sentence
 from trainflow.client.programs.arguments import TO_SET
 from trainflow.client.programs.program import Program, read_program
 from trainflow.client.programs.source import ProgramUnreadable
@@ -111,6 +112,8 @@ def init_notes(program: Program, answers: Answers, *, folder: Path) -> list[str]
         folder: Folder of the spec.
     """
     found = list(notes(program))
+    ignored = sentence(files_left_out(folder), answers.script.read_bytes())
+    found += [ignored] if ignored is not None else []
     open_names = [flag.name for flag in open_arguments(program) if flag.name not in answers.values]
     if open_names:
         found.insert(0, f"write the values of {', '.join(open_names)} in place of '{TO_SET}'")

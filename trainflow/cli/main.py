@@ -250,7 +250,7 @@ def validate(
     given = sys.stdin.buffer.read(MAX_BYTES + 1) if spec == STANDARD_INPUT else None
     try:
         valid = read_spec(spec, override or (), given=given)
-        require_code(valid.workload, beside=spec.parent)
+        left_out = require_code(valid.workload, beside=spec.parent)
     except TrainflowError as error:
         if not as_json:
             refuse(str(error))
@@ -258,6 +258,7 @@ def validate(
         raise typer.Exit(BAD_INPUT) from None
     compute = valid.compute
     notes = (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent)
+    notes += [f"{left_out}."] if left_out is not None else []
     if as_json:
         print_json(
             {

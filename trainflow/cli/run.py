@@ -71,6 +71,8 @@ def run_at(
     spec = read_spec(spec_path, overrides)
     options = replace(options, spec_folder=spec_path.parent)
     code = pack(spec.workload, beside=spec_path.parent, leave_out=(options.out, options.home))
+    if code is not None and code.note is not None:
+        console.print(f"Note: {code.note}.", markup=False, highlight=False)
     return _run_to_end(
         place_name,
         lambda place: place.start(spec, code=code),

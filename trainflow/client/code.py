@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from trainflow.client.left_out import LeftOut, files_left_out, sentence
 from trainflow.client.owned_folder import OwnedFolder
 from trainflow.errors import InvalidRunSpec
 from trainflow.spec.code import git_commit, packed_key, packed_sha256
@@ -48,10 +49,16 @@ class PackedCode:
     sha256: str
     commit: str | None = None
     """Git commit of the files, with `-dirty` if they differ from it; None outside of a Git repository."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Files that .gitignore keeps out, the largest first."""
+    note: str | None = None
+    """Sentence about those that the program may need; None if there are none."""
 
     def named_in(self, spec: RunSpec, *, bucket: str) -> RunSpec:
         """The spec with the archive's URL in place of the folder or commit."""
-        named = {"code": f"s3://{bucket}/{packed_key(self.sha256)}", "code_commit": self.commit}
+        named: dict[str, Any] = {"code": f"s3://{bucket}/{packed_key(self.sha256)}", "code_commit": self.commit}
+        if self.left_out:
+            named["code_left_out"] = [each.name for each in self.left_out]
         return spec.model_copy(update={"workload": spec.workload.model_copy(update=named)})
 
     def upload(self, s3: Any, *, bucket: str) -> None:
@@ -90,17 +97,32 @@ def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) ->
         }
         _require_program(workload, files)
         _require_size(code, files)
-        return replace(_packed(code, folder, files), commit=_commit_of(folder))
+        ignored = files_left_out(folder, besides=leave_out)
+        note = sentence(ignored, _source_of(workload, files))
+        return replace(_packed(code, folder, files), commit=_commit_of(folder), left_out=ignored, note=note)
 
 
-def require_code(workload: Workload, *, beside: Path) -> None:
+def require_code(workload: Workload, *, beside: Path) -> str | None:
     """Check that the folder of a workload's code can be packed; a commit is fetched when the run starts.
+
+    Returns:
+        A sentence about files that will not be packed and that the program may need; None if there are none.
 
     Raises:
         InvalidRunSpec: See `pack`.
     """
-    if workload.code is not None and git_commit(workload.code) is None:
-        pack(workload, beside=beside)
+    if workload.code is None or git_commit(workload.code) is not None:
+        return None
+    packed = pack(workload, beside=beside)
+    return packed.note if packed is not None else None
+
+
+def _source_of(workload: Workload, files: dict[str, Path]) -> bytes:
+    """Source of the program; empty if it is not one of the files."""
+    module = (workload.module or "").replace(".", "/")
+    names = (workload.script, *(workload.command or ()), f"{module}.py", f"{module}/__main__.py")
+    paths = [files[os.path.normpath(name)] for name in names if name and os.path.normpath(name) in files]
+    return b"\n".join(path.read_bytes() for path in paths if path.is_file())
 
 
 @contextmanager

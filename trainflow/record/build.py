@@ -20,6 +20,7 @@ from trainflow.record.history import ExecutionHistory, publication, task_output,
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
+from trainflow.record.left_out import left_out_warnings
 from trainflow.record.results import outcome_warnings, result_warnings, unpublished_warnings
 from trainflow.record.run_states import own_execution, state_of_history
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
@@ -97,6 +98,7 @@ def build_record(
             *state.warnings,
             *_warnings(kept, state.spec, status),
             *_result_warnings(run_id, status, kept, history, state),
+            *left_out_warnings(state.spec, error or state.error),
         ],
         not_checked=(task_output(history, "Preflight") or {}).get("notes", []),
         diagnostics=findings,

@@ -13,6 +13,9 @@ FOLDER = "code"
 
 ENDING = ".tar.gz"
 
+MOST_LEFT_OUT = 50
+"""Most files that Git ignores and that a spec names: it is part of the state of every run."""
+
 _COMMIT = re.compile(r"(?P<url>https://[^@\s]+)@(?P<commit>[0-9a-f]{40})")
 _ARCHIVE = re.compile(rf"(?:.*/)?(?P<sha256>[0-9a-f]{{64}}){re.escape(ENDING)}")
 

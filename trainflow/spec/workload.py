@@ -12,7 +12,7 @@ from trainflow.protocol.placeholders import PLACEHOLDERS, RANK, placeholders_in
 from trainflow.protocol.plan import Launcher
 from trainflow.protocol.pods import HELPERS_MOUNT, MOUNTS, SCRATCH_MOUNT, WORKSPACE
 from trainflow.protocol.publication import KEPT_GIB
-from trainflow.spec.code import is_code
+from trainflow.spec.code import MOST_LEFT_OUT, is_code
 from trainflow.spec.empty import empty_dict, empty_list
 from trainflow.spec.section import (
     ABSOLUTE_FOLDER,
@@ -163,6 +163,9 @@ class Workload(Section):
     code_commit: Annotated[str, Field(pattern=COMMIT)] | None = None
     """Git commit of `code`, with `-dirty` if files differ from it. `trainflow run` writes it, and the record and the
     report show it; it changes nothing else."""
+    code_left_out: Annotated[list[str], Field(max_length=MOST_LEFT_OUT)] = Field(default_factory=empty_list)
+    """Files and folders of `code` that .gitignore keeps out of the pack, the largest first. `trainflow run` writes
+    them, so that the record can name the one that a program did not find; they change nothing else."""
     requirements: str | None = None
     """Path of a pip requirements file inside `code`. The image's own pip resolves it before nodes are requested.
     Packages that the image lacks are installed once on the shared file system, for all runs that resolve to the same

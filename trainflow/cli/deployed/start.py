@@ -54,6 +54,8 @@ def run_in_deployment(
     """
     spec = read_spec(spec_path, overrides)
     code = pack(spec.workload, beside=spec_path.parent, leave_out=(out,))
+    if code is not None and code.note is not None:
+        console.print(f"Note: {code.note}.", markup=False, highlight=False)
     runs = open_deployment(read_names().named(place))
     run_id = new_run_id(spec, datetime.now(UTC))
     try:

@@ -72,7 +72,7 @@ def plan(
 
     valid = read_spec(spec, override or ())
     require_limits_ahead(valid, now=datetime.now(UTC), region=region)
-    require_code(valid.workload, beside=spec.parent)
+    left_out = require_code(valid.workload, beside=spec.parent)
     earlier, spot, planned, planned_trouble, asked = [], None, None, NO_PLACE, None
     spot_trouble: str | None = TWIN_HAS_NO_SPOT if local else ONLY_A_DEPLOYMENT
     place = place if local else name_of_place(place)
@@ -114,6 +114,8 @@ def plan(
         print_json(found.as_json())
     else:
         typer.echo(plan_text(found))
+        if left_out is not None:
+            typer.echo(f"Note: {left_out}.")
 
 
 def _planned(spec: RunSpec, reader: LocalRuns | DeployedRuns, beside: Path, *, out: Path, home: Path) -> PlannedRun:
