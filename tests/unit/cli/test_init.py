@@ -323,3 +323,161 @@ def test_a_full_disk_leaves_no_part_of_a_spec(tmp_path: Path, bytes_on_disk: int
     assert (left.returncode, left.stdout) == (2, "")
     assert "cannot be written (File too large); name another f" in left.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+POSITIONALS = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("total_epochs", type=int, help="Epochs in all")
+p.add_argument("data")
+p.add_argument("more", nargs="?")
+p.add_argument("-c", required=True)
+p.parse_args()
+"""
+COMMANDS = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--seed", required=True)
+s = p.add_subparsers()
+s.add_parser("eval").add_argument("x")
+t = s.add_parser("train")
+t.add_argument("--output_dir", required=True)
+t.add_argument("--model", required=True)
+"""
+CONFIGURATOR = """
+out_dir = "out"
+steps = 10
+exec(open("configurator.py").read())
+import os
+os.makedirs(out_dir, exist_ok=True)
+"""
+HYDRA = """
+import hydra
+@hydra.main(version_base=None)
+def main(cfg): ...
+main()
+"""
+CLI = """
+from lightning.pytorch.cli import LightningCLI
+class Model:
+    def __init__(self, path: str, size: int = 3): ...
+LightningCLI(Model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "positional"),
+    [
+        (POSITIONALS, {}, ["-c", "change-me", "change-me", "change-me"]),
+        (COMMANDS, {}, ["--seed=change-me", "train", "--output_dir={run_dir}", "--model=change-me"]),
+        (CONFIGURATOR, {}, ["--out_dir={run_dir}"]),
+        (HYDRA, {}, ["hydra.run.dir={run_dir}"]),
+        (CLI, {}, ["fit", "--trainer.default_root_dir={run_dir}", "--model.path=change-me"]),
+        ("import sys\nepochs = int(sys.argv[1])", {}, ["change-me"]),
+    ],
+)
+def test_words_that_are_no_flags_are_written_as_the_program_takes_them(
+    source: str, arguments: dict[str, Any], positional: list[str], tmp_path: Path
+) -> None:
+    _, document = written(source, tmp_path)
+    workload = document["workload"]
+    assert (workload["arguments"], workload["positional"]) == (arguments, positional)
+
+
+def test_init_explains_its_choices_and_names_what_it_could_not_find(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"{POSITIONALS}\nimport torch\ntorch.save(1, 'model.pt')")
+    out = tmp_path / "spec.yaml"
+    command = ["init", "--from", str(tmp_path / "train.py"), "--out", str(out), "--nodes", "2"]
+    done = CliRunner().invoke(app, command)
+    assert "Note: write the values of c, total_epochs, data in place of 'change-me'." in done.output.replace("-c", "c")
+    assert "it uses no other process, so each of the 2 nodes would train by itself" in done.output
+    assert "the program writes model.pt (line 11) into its working folder, and no flag changes that" in done.output
+    text = out.read_text()
+    assert "launcher: none  # it uses no other process; it is started once on every node" in text
+    assert "- change-me  # total_epochs, required: Epochs in all" in text
+    assert '- change-me  # data, required; "{data_dir}" with a dataset' in text
+    checked = CliRunner().invoke(app, ["validate", str(out)])
+    assert "workload.positional: 'change-me' stands for a value that the program requires; write it." in checked.output
+
+
+def test_each_output_says_by_which_sign_it_was_found(tmp_path: Path) -> None:
+    flags = 'p.add_argument("--where"); p.add_argument("--output_dir", default="x")'
+    text, _ = written(f"{POSITIONALS}{flags}\nargs = p.parse_args()\nSummaryWriter(args.where)", tmp_path)
+    assert 'output_dir: "{run_dir}"  # an output by its name' in text
+
+
+def test_a_program_with_checkpoints_of_its_own_gets_the_section_filled_in(tmp_path: Path) -> None:
+    source = (
+        "import argparse, os, torch\np = argparse.ArgumentParser()\np.add_argument('--out_dir', default='o')\n"
+        "p.add_argument('--resume')\nargs = p.parse_args()\nif args.resume: torch.load(args.resume)\n"
+        "torch.save(1, os.path.join(args.out_dir, f'step_{step}.pt'))"
+    )
+    text, document = written(source, tmp_path)
+    assert document["checkpoint"] == {"path": "step_{step}.pt", "resume": ["--resume", "{checkpoint}"]}
+    assert "# save in line 7 writes it" in text
+
+
+def test_a_module_of_a_package_and_a_variable_of_the_environment_are_written(tmp_path: Path) -> None:
+    (tmp_path / "src/pkg").mkdir(parents=True)
+    script = tmp_path / "src/pkg/train.py"
+    script.write_text("import os\nfrom . import data\nos.makedirs(os.environ['MY_OUTPUT_DIR'])\n")
+    out = tmp_path / "spec.yaml"
+    assert CliRunner().invoke(app, ["init", "--from", str(script), "--out", str(out)]).exit_code == 0
+    workload = yaml.safe_load(out.read_text())["workload"]
+    assert workload["module"] == "pkg.train"
+    assert workload["env"] == {"PYTHONPATH": "src", "MY_OUTPUT_DIR": "{run_dir}"}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b'{"cells": [], "nbformat": 4}', "is a Jupyter notebook; make a script of it with `jupyter nbconvert --to"),
+        (b'\xef\xbb\xbf\n {"nbformat": 4, "cells": []}', "is a Jupyter notebook"),
+        (b"print 'step'\n", "is a Python 2 program (line 1: Missing parentheses in call to 'print'"),
+        (b"", "is empty; give a Python script."),
+        (b"  \n\n", "is empty; give a Python script."),
+        (b"\x7fELF\x00\x01", "is not a Python program but a binary file; give a Python script."),
+        (b"\xff\xfei\x00m\x00", "is text in UTF-16; save it as UTF-8"),
+        (b"#!/bin/bash\npython train.py\n", "is not a Python program but a script of a shell; give the Python script"),
+        (b"# coding: nothing\nx = 1", "is not a Python program (unknown encoding: nothing)"),
+        (b"def f(:\n", "is not a Python program (line 1: "),
+        (b"x = 'caf\xe9'\n", "is not a Python program ("),
+        (b"x = 1\n" * 2_000_000, "is too large for a program, with 11 MiB; give a Python script."),
+        (b"(" * 100_000, "is not a Python program ("),
+        (b"x = " + b"-" * 50_000 + b"1", "; give a Python script."),
+    ],
+)
+def test_a_file_that_is_no_program_is_refused_in_one_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(content)
+    done = CliRunner().invoke(app, ["init", "--from", str(script), "--out", str(tmp_path / "spec.yaml")])
+    assert (done.exit_code, done.output.count("\n")) == (2, 1), done.output
+    assert sentence in done.output
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfimport torch\nprint('step')",
+        b"# -*- coding: latin-1 -*-\nname = 'caf\xe9'\n",
+        b"#!/usr/bin/env python\n# vim: set fileencoding=cp1252 :\nname = '\x80'\n",
+        b"x = '\\d'\r\ny = 2\r\n",
+    ],
+)
+def test_every_encoding_that_python_reads_is_read(content: bytes, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(content)
+    done = CliRunner().invoke(app, ["init", "--from", str(script), "--out", str(tmp_path / "spec.yaml")])
+    assert done.exit_code == 0, done.output
+    assert "Warning" not in done.output
+
+
+def test_a_folder_is_refused_by_name(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["init", "--from", str(tmp_path), "--out", str(tmp_path / "spec.yaml")])
+    assert (done.exit_code, "cannot be read (Is a directory)" in done.output) == (2, True)
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=40).map(lambda end: b"import torch\nx = f'{a" + end))
+def test_any_bytes_are_a_program_or_are_refused(content: bytes) -> None:
+    with suppress(ProgramUnreadable):
+        read_program(content)

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -104,8 +104,8 @@ class _Reader:
             commands, uncertain = _parsers(region.node), _uncertain(region.node)
             for node in region.nodes:
                 if isinstance(node, ast.Call) and last_name(node.func) == "add_argument":
-                    owner = last_name(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-                    yield from flags_of(node, command=commands.get(owner), is_certain=node not in uncertain)
+                    command = _command_of(node.func, commands)
+                    yield from flags_of(node, command=command, is_certain=node not in uncertain)
 
     def absl(self) -> Iterator[Flag]:
         if "absl" not in self.imported and "ml_collections" not in self.imported:
@@ -316,6 +316,15 @@ def _parsers(tree: ast.AST) -> dict[str, str]:
         if isinstance(value, ast.Call) and last_name(value.func) == "add_parser" and value.args
         if isinstance(name := literal(value.args[0]), str)
     }
+
+
+def _command_of(function: ast.expr, commands: Mapping[str, str]) -> str | None:
+    """The subcommand whose parser `add_argument` is called on."""
+    owner = function.value if isinstance(function, ast.Attribute) else None
+    if isinstance(owner, ast.Call) and last_name(owner.func) == "add_parser" and owner.args:
+        name = literal(owner.args[0])
+        return name if isinstance(name, str) else None
+    return commands.get(last_name(owner))
 
 
 def _commands(found: list[Region]) -> tuple[str, ...]:
