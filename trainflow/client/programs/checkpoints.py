@@ -22,6 +22,9 @@ RESUME_NAMES = (
 )
 """Names that programs give to the flag for a checkpoint to continue from, the most specific first."""
 
+KNOWN_RESUMES = RESUME_NAMES[:2]
+"""Those whose value always is the path of a checkpoint, whatever the program makes of it."""
+
 RESUMES = re.compile(r"resume|restore|continue|ckpt|checkpoint|snapshot|load")
 """Parts of the name of a flag that counts if a model is read from its value."""
 
@@ -94,7 +97,7 @@ def checkpoints(
         return Checkpoints(resume=words)
     path, use = found
     reason = f"{use.function} in line {use.line} writes it"
-    if flag is not None and not flag.is_switch and _is_read(flag, uses):
+    if flag is not None and not flag.is_switch and (_is_read(flag, uses) or flag.attribute in KNOWN_RESUMES):
         return Checkpoints(path, None, words, reason, is_certain=True)
     own = _words_of_own_reading(uses, use, flags, program.style)
     if own is None:
@@ -169,7 +172,7 @@ def _one_step(path: str) -> str:
     return re.sub(r"\*+", "*", text)
 
 
-def _rank(found: tuple[str, Use]) -> tuple[bool, bool, bool, int]:
+def _rank(found: tuple[str, Use]) -> tuple[bool, bool, bool, int, str]:
     pattern, use = found
     named = re.search("ckpt|checkpoint|snapshot|last|latest", pattern) is not None
-    return STEP not in pattern, not named, "epoch" in pattern, use.line
+    return STEP not in pattern, not named, "epoch" in pattern, use.line, pattern

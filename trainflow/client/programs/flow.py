@@ -57,12 +57,12 @@ _PATH_OF_OWNER = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Origin:
     """A path as far as the source shows it."""
 
-    option: str | None
-    """Attribute of the option that it begins with, or an environment variable behind `$`; None for a path that the
+    option: str
+    """Attribute of the option that it begins with, or an environment variable behind `$`; empty for a path that the
     source spells out."""
     tail: str = ""
     """Text behind it, with `{step}` for a number of steps and `*` for what is not known."""
@@ -70,7 +70,7 @@ class Origin:
     """Whether it is no path, but the object that holds all options."""
 
 
-ALL_OPTIONS = Origin(None, is_namespace=True)
+ALL_OPTIONS = Origin("", is_namespace=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class Flow:
         """The paths that an expression may be."""
         match node:
             case ast.Constant(value=str(text)):
-                return {Origin(None, text[:MAX_TAIL])}
+                return {Origin("", text[:MAX_TAIL])}
             case ast.Name(id=name):
                 return self._variable(name, scope)
             case ast.Attribute(value=owner, attr=name):
@@ -130,7 +130,7 @@ class Flow:
             case ast.NamedExpr(value=value) | ast.Await(value=value):
                 return self.origins(value, scope)
             case ast.Tuple(elts=elements) | ast.List(elts=elements):
-                return self._any(elements, scope) & {ALL_OPTIONS}
+                return self._any(elements, scope)  # of a list, each element may be the one
             case ast.Call():
                 return self._call(node, scope)
         return set()
@@ -184,7 +184,9 @@ class Flow:
     def _texts(self, node: ast.expr, scope: Scope) -> set[str]:
         """An expression in the middle of a path."""
         value = node.value if isinstance(node, ast.FormattedValue) else node
-        texts = {each.tail for each in self.origins(node, scope) if each.option is None and not each.is_namespace}
+        if isinstance(value, ast.Attribute) and ALL_OPTIONS in self.origins(value.value, scope):
+            return {"{step}" if counts_steps(value) else "*"}  # a setting, which may differ from its default
+        texts = {each.tail for each in self.origins(node, scope) if not each.option and not each.is_namespace}
         if isinstance(value, ast.Constant) and isinstance(value.value, int):
             return {str(value.value)}
         if texts and not isinstance(node, ast.FormattedValue):
@@ -203,7 +205,7 @@ class Flow:
             pieces, nodes = pieces[1:], nodes[1:]
             found = {replace(each, tail=f"{each.tail}{pieces[0]}") for each in found if not each.is_namespace}
         else:
-            found = {Origin(None, pieces[0])}
+            found = {Origin("", pieces[0])}
         for node, piece in zip(nodes, pieces[1:], strict=False):
             found = {replace(e, tail=e.tail + piece) for e in self._behind(found, node, scope)}
         return found
@@ -252,7 +254,7 @@ class Flow:
         found = self.origins(parts[0], scope)
         for part in parts[1:]:
             if isinstance(part, ast.Starred):
-                found |= {replace(each, tail=f"{each.tail}/*"[:MAX_TAIL]) for each in found if not each.is_namespace}
+                found = {replace(each, tail=f"{each.tail}/*"[:MAX_TAIL]) for each in found if not each.is_namespace}
             else:
                 found = self._behind(found, part, scope, separator="/")
         return found

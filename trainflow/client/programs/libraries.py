@@ -110,14 +110,13 @@ def _leaves_loop(each: Library, name: str) -> bool:
 
 
 def _names(region: Region) -> Iterator[str]:
-    """Dotted names that a part of a program imports, or takes from an imported package as `transformers.Trainer`."""
-    packages = {
-        alias.asname or alias.name.split(".")[0]: alias.name
-        for node in region.module.nodes
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
-    yield from region.module.imports
+    """Dotted names that a part of a program imports and uses, also as `transformers.Trainer`."""
+    imported = region.module.imported_as
+    first = {alias: alias.partition(".")[0] for alias in imported}
+    packages = {first[alias]: name if first[alias] == alias else first[alias] for alias, name in imported.items()}
+    is_whole = region.node is region.module.tree
+    used = {node.id for node in region.nodes if isinstance(node, ast.Name)}
+    yield from (name for alias, name in imported.items() if is_whole or first[alias] in used)
     for node in region.nodes:
         if isinstance(node, ast.Attribute) and (name := dotted(node)):
             owner, _, rest = name.partition(".")

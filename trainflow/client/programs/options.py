@@ -104,7 +104,7 @@ def flags_of(call: ast.Call, *, command: str | None = None, is_certain: bool = T
         return
     first = (long or texts)[0]
     common = {
-        "default": literal(given.get("default")),
+        "default": _default(given),
         "is_switch": _is_switch(given.get("action")),
         "help": one_line(given.get("help")),
         "type_name": ast.unparse(given["type"]).rpartition(".")[2] if "type" in given else None,
@@ -123,6 +123,12 @@ def flags_of(call: ast.Call, *, command: str | None = None, is_certain: bool = T
         name = text[2:] if long else text
         alias = None if text == first else first.lstrip("-")
         yield Flag(name=name, required=required, alias_for=alias, destination=destination, **common)
+
+
+def _default(given: dict[str, ast.expr]) -> Any:
+    """The default; none for false with `nargs="?"`, where the value is a text if there is one: `--resume [PATH]`."""
+    value = literal(given.get("default"))
+    return None if value is False and literal(given.get("nargs")) == "?" else value
 
 
 def _takes_no_word(nargs: ast.expr | None) -> bool:

@@ -103,7 +103,7 @@ def variables(uses: Iterable[Use]) -> dict[str, Output]:
     """The place below the run's folder for each environment variable that says where the program writes."""
     found: dict[str, Output] = {}
     for use in uses:
-        name = (use.path.option or "").removeprefix("$")
+        name = use.path.option.removeprefix("$")
         if use.kind != "read" and use.path.option != name and VARIABLES.search(name) and name not in found:
             found[name] = Output(name.lower() if found else ".", f"{use.function} writes there")
     return found
@@ -113,18 +113,15 @@ def written_beside(uses: Iterable[Use]) -> dict[str, Use]:
     """Files and folders in the working folder that no flag changes, by their path, each with a call that writes it."""
     found: dict[str, Use] = {}
     calls = list(uses)
-    with_flag = {(use.module, use.line) for use in calls if use.path.option is not None}
+    with_flag = {(use.module, use.line) for use in calls if use.path.option}
     for use in calls:
         if (use.module, use.line) in with_flag:
             continue
         path = posixpath.normpath(use.path.tail or ".")
-        if (
-            use.kind == "read"
-            or use.path.option is not None
-            or path in (".", "/")
-            or path.startswith(("/", "..", "*", "~"))
-        ):
+        if use.kind == "read" or use.path.option or path in (".", "/") or path.startswith(("/", "..", "*", "~")):
             continue
+        if use.kind != "folder" and not set("./") & set(path):
+            continue  # the name of a format, or of a key
         if len(path) < 100 and path.isprintable() and not INPUTS.search(path.split("/")[0].lower()):
             found.setdefault(path.replace("{step}", "*"), use)
     return found

@@ -39,6 +39,9 @@ CALLS: Mapping[str, tuple[PathCall, ...]] = {
         PathCall("checkpoint", (0, 1), ("checkpoint_id", "path"), ("dcp", "dist_cp", "DCP", "ocp")),
         PathCall("checkpoint", (0, 1)),
     ),
+    **dict.fromkeys(
+        ("save_on_master", "save_on_main", "save_on_rank_0"), (PathCall("checkpoint", (1,), ("f", "path")),)
+    ),
     "async_save": (PathCall("checkpoint", (1,), ("checkpoint_id",)),),
     "save_file": (PathCall("checkpoint", (1,), ("filename",)),),
     "save_model": (PathCall("checkpoint", (0, 1), ("output_dir", "filename")),),

@@ -92,6 +92,12 @@ class _Facts(ast.NodeVisitor):
         self._assign(node.target, ast.BinOp(left=node.target, op=node.op, right=node.value))
         self.generic_visit(node)
 
+    def visit_For(self, node: ast.For) -> None:
+        elements = node.iter.elts if isinstance(node.iter, ast.List | ast.Tuple) else [node.iter]
+        for element in elements:
+            self._assign(node.target, element)
+        self.generic_visit(node)
+
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self._assign(node.target, node.value)
         self.generic_visit(node)
@@ -187,7 +193,7 @@ def _bind(flow: Flow, target: ast.expr, values: set[Origin], scope: Scope) -> No
 
 
 def _add(known: set[Origin], values: Iterable[Origin]) -> None:
-    for each in values:
+    for each in sorted(values):  # the same source gives the same paths, also where there are too many
         if len(known) < MAX_PATHS:
             known.add(each)
 
@@ -227,11 +233,11 @@ def _callers(flow: Flow, facts: Iterable[_Facts]) -> Callers:
 
 
 def _uses(flow: Flow, scope: Scope, call: ast.Call, tests: tuple[ast.expr, ...], callers: Callers) -> Iterator[Use]:
-    if isinstance(call.func, ast.Name) and any(True for _ in flow.called(call, scope)):
+    if isinstance(call.func, ast.Name) and any(not node.args.vararg for _, node, _ in flow.called(call, scope)):
         return  # the program's own function: its body says what it does
     conditions = tuple(_conditions(flow, scope, tests, callers))
     for kind, path in paths_in(call):
-        for origin in flow.origins(path, scope):
+        for origin in sorted(flow.origins(path, scope)):
             if not origin.is_namespace:
                 yield Use(kind, origin, last_name(call.func), call.lineno, scope.module, conditions)
 
@@ -267,7 +273,7 @@ def _tested(flow: Flow, test: ast.expr, scope: Scope) -> Iterator[Condition]:
 
 
 def _options(flow: Flow, node: ast.expr, scope: Scope) -> Sequence[str | None]:
-    return sorted({each.option for each in flow.origins(node, scope) if each.option is not None and not each.tail})
+    return sorted({each.option for each in flow.origins(node, scope) if each.option and not each.tail})
 
 
 def is_usual_test(node: ast.expr) -> bool:

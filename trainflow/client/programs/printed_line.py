@@ -144,11 +144,16 @@ def _lines_below(node: ast.AST, context: _Context) -> Iterator[PrintedLine]:
         context = replace(context, depth=context.depth + 1)
     elif isinstance(node, ast.If) and any(SELDOM.search(name) for name in _names_in(node.test)):
         context = replace(context, is_seldom=True)
-    elif isinstance(node, ast.Call) and PRINTERS.search(last_name(node.func)):
+    elif isinstance(node, ast.Call) and PRINTERS.search(last_name(node.func)) and not _is_tracker(node):
         parts = tuple(parts_of_call(node, context.texts[0] if context.texts else None))
         yield PrintedLine(parts, node.lineno, context.depth, context.is_seldom, "\\x1b[" in ast.dump(node))
     for child in ast.iter_child_nodes(node):
         yield from _lines_below(child, context)
+
+
+def _is_tracker(call: ast.Call) -> bool:
+    """Whether a call gives figures to a tracker, which prints none, as `wandb.log({…})` does."""
+    return last_name(call.func).startswith("log") and bool(call.args) and isinstance(call.args[0], ast.Dict)
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:

@@ -84,6 +84,17 @@ class Module:
         return frozenset(_imported_names(self.nodes))
 
     @cached_property
+    def imported_as(self) -> Mapping[str, str]:
+        """Dotted names that it imports, by their names in the file."""
+        found: dict[str, str] = {}
+        for node in self.nodes:
+            if isinstance(node, ast.Import):
+                found |= {alias.asname or alias.name: alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+        return found
+
+    @cached_property
     def definitions(self) -> Mapping[str, Definition]:
         """Functions and classes at its top."""
         return {node.name: node for node in self.tree.body if isinstance(node, Definition)}
