@@ -173,3 +173,15 @@ def test_a_program_that_cannot_be_imported_here_is_a_note_and_its_source_is_read
         "(it ended with exit code 1: ModuleNotFoundError: No module named 'no_such_package'); its source" in ran.stdout
     )
     assert "Note: workload.arguments.lrr: the program has no flag --lrr; did you mean lr?" in ran.stdout
+
+
+def test_positional_arguments_that_the_help_requires_are_named(tmp_path: Path) -> None:
+    source = (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('total_epochs', help='in all')\n"
+        "p.add_argument('save_every')\np.add_argument('rest', nargs='*')\np.add_argument('--lr')\np.parse_args()"
+    )
+    (tmp_path / "train.py").write_text(source)
+    assert doubts_by_help(workload(positional=[3]), folder=tmp_path) == [
+        "workload.positional: the program's --help says that it needs the argument save_every; add its value."
+    ]
+    assert doubts_by_help(workload(positional=[3, 4]), folder=tmp_path) == []

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from trainflow.protocol.placeholders import placeholders_in
@@ -55,6 +56,8 @@ class Flags:
     """Names of each option: the flags that mean the same."""
     required: tuple[frozenset[str], ...] = ()
     """Those that have to be given."""
+    positionals: tuple[str, ...] = ()
+    """Positional arguments that have to be given."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -80,7 +83,8 @@ def doubts_by_help(workload: Workload, *, folder: Path, seconds: float = SECONDS
         raise HelpUnavailable("it printed no flags")
     own = [str(word) for word in (*(workload.command or ()), *workload.positional)]
     written = [word[2:].partition("=")[0] for word in own if word.startswith("--")]
-    return doubts(flags, tuple(workload.arguments), written=written)
+    values = [word for word in own[len(workload.command or ()) and 2 :] if not word.startswith("-")]
+    return [*doubts(flags, tuple(workload.arguments), written=written), *missing_positionals(flags, values)]
 
 
 def command_for(workload: Workload) -> tuple[str, ...]:
@@ -168,7 +172,7 @@ def flags_in(text: str) -> Flags:
     options += [frozenset({name}) for name in _names(usage) if name not in known]
     outside = _outside_of_brackets(usage)
     required += [names for names in options if names & set(_names(outside)) and names not in required]
-    return Flags(tuple(options), tuple(required))
+    return Flags(tuple(options), tuple(required), _positionals(text, outside))
 
 
 def doubts(flags: Flags, given: Sequence[str], *, written: Sequence[str] = ()) -> list[str]:
@@ -192,6 +196,26 @@ def doubts(flags: Flags, given: Sequence[str], *, written: Sequence[str] = ()) -
             name = max(sorted(option), key=len)
             sentences.append(f"workload.arguments: the program's --help says that it needs --{name}; add {name}.")
     return sentences
+
+
+def missing_positionals(flags: Flags, values: Sequence[str]) -> list[str]:
+    """A sentence for each positional argument that the help requires and that is not given."""
+    return [
+        f"workload.positional: the program's --help says that it needs the argument {name}; add its value."
+        for name in flags.positionals[len(values) :]
+    ]
+
+
+def _positionals(text: str, usage: str) -> tuple[str, ...]:
+    """Words of the usage's required part that the help explains as arguments, as argparse and typer list them."""
+    section = _ARGUMENTS.search(text)
+    explained = set(_FIRST_WORD.findall(section[1])) if section is not None else set[str]()
+    words = usage.split()
+    return tuple(word for before, word in pairwise(words) if word in explained and not before.startswith("-"))
+
+
+_ARGUMENTS = re.compile(r"^positional arguments:\n((?:[ \t]+.*\n?)+)", re.MULTILINE)
+_FIRST_WORD = re.compile(r"^ {2}(\S+)", re.MULTILINE)
 
 
 def _flags_of(line: str) -> frozenset[str]:
