@@ -1,4 +1,4 @@
-"""The lines of a spec that describe a program: each with the sign by which it was found, as a comment."""
+"""The lines of a spec that describe a program: with the sign of each as a comment."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _environment(program: Program) -> Iterator[str]:
 
 def _flags(program: Program, values: Mapping[str, str]) -> list[str]:
     """The flags of the program: outputs get placeholders, required ones a value, all others stay comments."""
-    data = program.flag_of(DATA_FLAGS)
+    data = program.first_flag(DATA_FLAGS)
     set_lines = [
         f"    {scalar(name)}: {_below_run_dir(output.path)}  # {comment(output.reason)}"
         for name, output in program.outputs.items()
@@ -101,7 +101,7 @@ def _flags(program: Program, values: Mapping[str, str]) -> list[str]:
 
 
 def _demand(flag: Flag, program: Program) -> tuple[str, ...]:
-    """The options of which the program demands one, if a flag is the first of them and none is given otherwise."""
+    """The group of options that the program demands one from, if a flag is its first and none is given otherwise."""
     given = {program.flags[name].attribute for name in program.outputs}
     given |= {each.attribute for each in program.flags.values() if each.required}
     groups = (group for group in program.one_of if not given & set(group))
@@ -132,7 +132,7 @@ def _positional(program: Program, values: Mapping[str, str]) -> list[str]:
 
 
 def _command(program: Program) -> str | None:
-    """The subcommand that trains; None if the program has none, or none by its name."""
+    """The subcommand that trains; None if no name says so."""
     return next((name for name in program.commands if re.search(r"train|fit|tune|sft", name)), None)
 
 

@@ -52,7 +52,7 @@ class PackedCode:
     left_out: tuple[LeftOut, ...] = ()
     """Files that .gitignore keeps out, the largest first."""
     note: str | None = None
-    """Sentence about those that the program may need; None if there are none."""
+    """Sentence about those that the program may need; None without such files."""
 
     def named_in(self, spec: RunSpec, *, bucket: str) -> RunSpec:
         """The spec with the archive's URL in place of the folder or commit."""
@@ -98,7 +98,7 @@ def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) ->
         _require_program(workload, files)
         _require_size(code, files)
         ignored = files_left_out(folder, besides=leave_out)
-        note = sentence(ignored, _source_of(workload, files))
+        note = sentence(ignored, _program_source(workload, files))
         return replace(_packed(code, folder, files), commit=_commit_of(folder), left_out=ignored, note=note)
 
 
@@ -106,7 +106,7 @@ def require_code(workload: Workload, *, beside: Path) -> str | None:
     """Check that the folder of a workload's code can be packed; a commit is fetched when the run starts.
 
     Returns:
-        A sentence about files that will not be packed and that the program may need; None if there are none.
+        A sentence about files that will not be packed and that the program may need; None without such files.
 
     Raises:
         InvalidRunSpec: See `pack`.
@@ -117,7 +117,7 @@ def require_code(workload: Workload, *, beside: Path) -> str | None:
     return packed.note if packed is not None else None
 
 
-def _source_of(workload: Workload, files: dict[str, Path]) -> bytes:
+def _program_source(workload: Workload, files: dict[str, Path]) -> bytes:
     """Source of the program; empty if it is not one of the files."""
     module = (workload.module or "").replace(".", "/")
     names = (workload.script, *(workload.command or ()), f"{module}.py", f"{module}/__main__.py")

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainflow.spec.code import MOST_LEFT_OUT
 
 LARGE = 1 << 20
-"""Bytes from which a file is named before the run, whether or not the program's source names it."""
+"""Least size, in bytes, of a file that is named before the run, whether or not the program's source names it."""
 
 MOST_COUNTED = 10_000
 """Most files of one folder whose sizes are added up."""
@@ -40,7 +40,7 @@ class LeftOut:
 
 
 def files_left_out(folder: Path, *, besides: Iterable[Path] = ()) -> tuple[LeftOut, ...]:
-    """What Git ignores in a folder, the largest first; nothing outside of a Git repository, or without Git.
+    """Files and folders that Git ignores in a folder, the largest first; nothing where Git lists none.
 
     Args:
         folder: Folder of the code.
@@ -89,7 +89,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def sentence(found: Iterable[LeftOut], source: bytes) -> str | None:
-    """A sentence about the files that are large, or that the program's source names; None if there are none.
+    """A sentence about the files that are large, or that the program's source names; None without such files.
 
     Args:
         found: What is left out.

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainflow.client.programs.printed_line import pattern_in, progress_of
+from trainflow.client.programs.printed_line import find_progress, pattern_in
 from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import Module
 from trainflow.spec.line_pattern import pattern_problem
@@ -129,7 +129,7 @@ def test_any_text_makes_a_pattern_that_is_allowed_or_none(texts: list[str]) -> N
 
 def progress(source: str) -> tuple[str | None, int]:
     tree = ast.parse(source)
-    found = progress_of([Region(Module(given=tree), tree)])
+    found = find_progress([Region(Module(given=tree), tree)])
     return found.pattern, found.line
 
 

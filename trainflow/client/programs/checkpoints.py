@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from trainflow.client.programs.command_lines import CommandLine, Style
 from trainflow.client.programs.libraries import Library
 from trainflow.client.programs.options import Flag
-from trainflow.client.programs.outputs import FOLDER_WRITERS, Output, of_flag
+from trainflow.client.programs.outputs import FOLDER_WRITERS, Output, uses_behind
 from trainflow.client.programs.path_calls import TESTS
 from trainflow.client.programs.path_uses import Condition, Use
 from trainflow.protocol.placeholders import STEP
@@ -34,7 +34,7 @@ STARTS_ANEW = re.compile(
 """Parts of names of flags that load a model without continuing a training."""
 
 FINAL = re.compile(r"best|final|optim|sched|rng|config|args|metric|log|result|vocab|token|sample|score|stats|tmp")
-"""Parts of names of files that are no checkpoint to continue from."""
+"""Parts of names of other files than checkpoints to continue from."""
 
 LIKE_CHECKPOINT = re.compile(
     r"ckpt|checkpoint|snapshot|last|latest|epoch|step|iter|\.(pt|pth|tar|ckpt|bin|safetensors)$"
@@ -69,7 +69,7 @@ def _is_loaded(flag: Flag, uses: Sequence[Use]) -> bool:
     name = flag.attribute.rpartition(".")[2]
     if not flag.may_be_path or not RESUMES.search(name) or STARTS_ANEW.search(name):
         return False
-    return any(use.kind == "read" and use.function not in TESTS for use in of_flag(flag, uses))
+    return any(use.kind == "read" and use.function not in TESTS for use in uses_behind(flag, uses))
 
 
 def checkpoints(
@@ -142,7 +142,7 @@ def _words(flag: Flag | None, style: Style) -> tuple[str, ...]:
 
 
 def _is_read(flag: Flag, uses: Sequence[Use]) -> bool:
-    return any(use.kind == "read" and use.function not in TESTS for use in of_flag(flag, uses))
+    return any(use.kind == "read" and use.function not in TESTS for use in uses_behind(flag, uses))
 
 
 def _patterns(uses: Sequence[Use], flags: Mapping[str, Flag], given: Mapping[str, Output]) -> Iterator[tuple[str, Use]]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainflow.client.programs import words
-from trainflow.client.programs.options import Flag, assigned, flags_of, keywords, literal, one_line
+from trainflow.client.programs.options import Flag, added_flags, assigned, keywords, literal, one_line
 from trainflow.client.programs.reachable import Region, definition
 from trainflow.client.programs.signatures import annotated, field, flags_of_parameters, is_dataclass, library_fields
 from trainflow.client.programs.source import Definition, Module, Sources, dotted, last_name
@@ -55,7 +55,7 @@ ADD_FLAGS = frozenset(
         *("add_ctc_arguments", "get_training_parser", "parse_args_and_arch", "get_args_parser"),
     )
 )
-"""Functions of libraries that add flags to a parser, and those that leave unknown flags alone."""
+"""Functions of libraries that add flags to a parser, and those that accept unknown flags."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +104,8 @@ class _Reader:
             commands, uncertain = _parsers(region.node), _uncertain(region.node)
             for node in region.nodes:
                 if isinstance(node, ast.Call) and last_name(node.func) == "add_argument":
-                    command = _command_of(node.func, commands)
-                    yield from flags_of(node, command=command, is_certain=node not in uncertain)
+                    command = _subcommand(node.func, commands)
+                    yield from added_flags(node, command=command, is_certain=node not in uncertain)
 
     def absl(self) -> Iterator[Flag]:
         if "absl" not in self.imported and "ml_collections" not in self.imported:
@@ -134,16 +134,16 @@ class _Reader:
         for region in self.regions:
             for node in region.nodes:
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                    yield from self._of_click(node)
+                    yield from self._click_flags(node)
 
-    def _of_click(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Flag]:
+    def _click_flags(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Flag]:
         for decorator in function.decorator_list:
             if not isinstance(decorator, ast.Call) or last_name(decorator.func) not in ("option", "argument"):
                 continue
             if not ({"click", "rich_click", "asyncclick"} & self.imported):
                 continue
             self.functions.append((function, ""))
-            for flag in flags_of(decorator):
+            for flag in added_flags(decorator):
                 if last_name(decorator.func) == "argument":
                     is_needed = literal(keywords(decorator).get("required")) is not False
                     yield replace(flag, is_positional=True, required=flag.required and is_needed)
@@ -168,9 +168,9 @@ class _Reader:
         for region, call in self.calls:
             if last_name(call.func).endswith("LightningCLI"):
                 command = None if literal(keywords(call).get("run")) is False else "fit"
-                yield from (replace(flag, command=command) for flag in self._of_lightning(region, call))
+                yield from (replace(flag, command=command) for flag in self._lightning_flags(region, call))
 
-    def _of_lightning(self, region: Region, call: ast.Call) -> Iterator[Flag]:
+    def _lightning_flags(self, region: Region, call: ast.Call) -> Iterator[Flag]:
         yield Flag(name="trainer.default_root_dir")
         if literal(keywords(call).get("run")) is not False:
             yield Flag(name="ckpt_path")
@@ -205,13 +205,13 @@ class _Reader:
             return
         self.functions.append((node, prefix))
         for flag, annotation in annotated(node, prefix, style=style):
-            inner = self._class_of(module, annotation)
+            inner = self._inner_class(module, annotation)
             if inner is not None:
                 yield from self._fields(*inner, "" if len(node.args.args) == 1 else f"{flag.name}.", nested=True)
             else:
                 yield flag
 
-    def _class_of(self, module: Module, annotation: ast.expr | None) -> tuple[Module, ast.ClassDef] | None:
+    def _inner_class(self, module: Module, annotation: ast.expr | None) -> tuple[Module, ast.ClassDef] | None:
         found = self.named(Region(module, module.tree), annotation)
         return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) and is_dataclass(found[1]) else None
 
@@ -220,13 +220,13 @@ class _Reader:
             name, given = last_name(call.func), keywords(call)
             if name in OF_DATACLASSES:
                 classes = call.args[0] if call.args else given.get("dataclass_types")
-                yield from self._of_classes(region, classes, nested=False)
+                yield from self._class_flags(region, classes, nested=False)
             elif any(package in self.imported and name in names for package, names in PARSES_DATACLASS.items()):
                 for argument in (*call.args[:1], *filter(None, [given.get("config_class")])):
-                    yield from self._of_classes(region, argument, nested=True)
+                    yield from self._class_flags(region, argument, nested=True)
 
-    def _of_classes(self, region: Region, node: ast.expr | None, *, nested: bool) -> Iterator[Flag]:
-        node = _value_of(region, node) if isinstance(node, ast.Name) else node
+    def _class_flags(self, region: Region, node: ast.expr | None, *, nested: bool) -> Iterator[Flag]:
+        node = _assigned_value(region, node) if isinstance(node, ast.Name) else node
         classes = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
         for each in classes:
             found = self.named(region, each)
@@ -246,7 +246,7 @@ class _Reader:
         for statement in node.body:
             if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
                 continue
-            inner = self._class_of(module, statement.annotation) if nested else None
+            inner = self._inner_class(module, statement.annotation) if nested else None
             if inner is not None and inner[1] is not node:
                 yield from self._fields(*inner, f"{prefix}{statement.target.id}.", nested=True)
             elif "ClassVar" not in ast.dump(statement.annotation):
@@ -273,7 +273,7 @@ def command_line(sources: Sources, found: list[Region]) -> CommandLine:
     if not flags and words.divides_words(sources.main, [call for _, call in reader.calls]):
         return CommandLine(style="assignments", accepts_others=True)
     flags = flags or list(words.positions(sources.main))
-    computed = any(last_name(call.func) == "add_argument" and not list(flags_of(call)) for _, call in reader.calls)
+    computed = any(last_name(call.func) == "add_argument" and not list(added_flags(call)) for _, call in reader.calls)
     libraries = calls & (OF_DATACLASSES | ADD_FLAGS)
     return CommandLine(
         flags=tuple(flags),
@@ -318,7 +318,7 @@ def _parsers(tree: ast.AST) -> dict[str, str]:
     }
 
 
-def _command_of(function: ast.expr, commands: Mapping[str, str]) -> str | None:
+def _subcommand(function: ast.expr, commands: Mapping[str, str]) -> str | None:
     """The subcommand whose parser `add_argument` is called on."""
     owner = function.value if isinstance(function, ast.Attribute) else None
     if isinstance(owner, ast.Call) and last_name(owner.func) == "add_parser" and owner.args:
@@ -345,7 +345,7 @@ def _commands(found: list[Region]) -> tuple[str, ...]:
 
 
 def _uncertain(tree: ast.AST) -> set[ast.AST]:
-    """Nodes inside an `if`, which may be left out; a test whether the file is the program is none."""
+    """Nodes inside an `if`, which may be left out; a test whether the file is the program does not count."""
     return {
         inner
         for node in ast.walk(tree)
@@ -361,7 +361,7 @@ def _marked_required(call: ast.Call) -> Iterator[str]:
         yield from [names] if isinstance(names, str) else [str(name) for name in names or ()]
 
 
-def _value_of(region: Region, name: ast.Name) -> ast.expr:
+def _assigned_value(region: Region, name: ast.Name) -> ast.expr:
     """The tuple or list that a variable is, or the name itself."""
     values = (value for node in region.nodes for target, value in assigned(node) if last_name(target) == name.id)
     return next((value for value in values if isinstance(value, ast.Tuple | ast.List)), name)

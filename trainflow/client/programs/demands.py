@@ -17,7 +17,7 @@ REFUSALS = frozenset(("error", "exit", "abort"))
 
 
 def demands(tree: ast.AST, flags: Iterable[Flag]) -> list[tuple[str, ...]]:
-    """Attributes of options of which one has to be given: those in `if a is None and b is None: raise …`.
+    """Groups of attributes of options, with one to be given of each: those in `if a is None and b is None: raise …`.
 
     Args:
         tree: The program's own file.

@@ -67,7 +67,7 @@ class Origin:
     tail: str = ""
     """Text behind it, with `{step}` for a number of steps and `*` for what is not known."""
     is_namespace: bool = False
-    """Whether it is no path, but the object that holds all options."""
+    """Whether it is the object that holds all options, instead of a path."""
 
 
 ALL_OPTIONS = Origin("", is_namespace=True)
@@ -219,12 +219,12 @@ class Flow:
             return self._joined_text(str(owner.value), call.args, scope)
         if name in ("join", "joinpath"):
             parts = list(call.args) if name == "join" else [owner, *call.args] if owner is not None else []
-            return self._path_of(parts, scope)
+            return self._joined_path(parts, scope)
         if name == "format" and owner is not None:
             text = literal(owner)
             return self._pieces(NEW_FIELD.split(text), list(call.args), scope) if isinstance(text, str) else set()
         if name in _PATH_OF_FIRST and call.args:
-            return self._path_of(list(call.args), scope) if name == "Path" else self.origins(call.args[0], scope)
+            return self._joined_path(list(call.args), scope) if name == "Path" else self.origins(call.args[0], scope)
         if name in _PATH_OF_OWNER and owner is not None:
             return self.origins(owner, scope)
         if name in ("get", "getenv") and call.args and (name == "getenv" or last_name(owner) == "environ"):
@@ -248,7 +248,7 @@ class Flow:
         name = literal(arguments[0]) if arguments else None
         return self._attribute(of, name, scope) if of is not None and isinstance(name, str) else set()
 
-    def _path_of(self, parts: list[ast.expr], scope: Scope) -> set[Origin]:
+    def _joined_path(self, parts: list[ast.expr], scope: Scope) -> set[Origin]:
         if not parts or isinstance(parts[0], ast.Starred):
             return set()
         found = self.origins(parts[0], scope)

@@ -124,7 +124,7 @@ def _names(region: Region) -> Iterator[str]:
                 yield f"{packages[owner]}.{rest}"
 
 
-def start_of(found: list[Region], loop: Library | None) -> Start:
+def find_start(found: list[Region], loop: Library | None) -> Start:
     """The launcher of a program, by what it imports, reads and starts."""
     names = {name for region in found for name in _names(region)}
     packages = {name.split(".")[0] for name in names}
@@ -171,7 +171,7 @@ def _variables_read(region: Region) -> Iterator[str]:
 
 
 def _started(region: Region) -> Iterator[str]:
-    """What a part of a program starts the processes of a gang with."""
+    """Calls and commands that start the processes of a gang."""
     detectron = {name for name in region.module.imports if name.endswith("detectron2.engine.launch")}
     for node in region.nodes:
         if not isinstance(node, ast.Call):

@@ -12,7 +12,7 @@ from trainflow.client.programs.source import last_name
 _NUMBERS = frozenset({"int", "float", "bool", "complex"})
 
 _OPTIONAL_NARGS = ("?", "*", "REMAINDER", "A...", "...")
-"""Values of `nargs` with which argparse takes no word, too."""
+"""Values of `nargs` that let argparse take no word, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def one_line(node: ast.expr | None) -> str:
     return " ".join(text.split()) if isinstance(text, str) else ""
 
 
-def flags_of(call: ast.Call, *, command: str | None = None, is_certain: bool = True) -> Iterator[Flag]:
+def added_flags(call: ast.Call, *, command: str | None = None, is_certain: bool = True) -> Iterator[Flag]:
     """The option or positional argument that a call of `add_argument` adds, under each of its names.
 
     Args:

@@ -127,14 +127,14 @@ def written_beside(uses: Iterable[Use]) -> dict[str, Use]:
     return found
 
 
-def of_flag(flag: Flag, uses: Iterable[Use]) -> list[Use]:
-    """What the program does at the paths that begin with the value of a flag."""
+def uses_behind(flag: Flag, uses: Iterable[Use]) -> list[Use]:
+    """Uses of the paths that begin with the value of a flag."""
     return [use for use in uses if use.path.option == flag.attribute]
 
 
 def _sign(flag: Flag, uses: Sequence[Use]) -> str:
     """Sign that a flag is an output; empty without one."""
-    name, own = _base(flag), of_flag(flag, uses)
+    name, own = _base(flag), uses_behind(flag, uses)
     writes = next((use for use in own if use.kind != "read"), None)
     is_read = any(use.kind == "read" and use.function not in TESTS for use in own)
     if not flag.may_be_path or flag.alias_for or (is_read and LAST_CHANCES.search(name)):
@@ -150,7 +150,7 @@ def _sign(flag: Flag, uses: Sequence[Use]) -> str:
 
 def _is_added_to(flag: Flag, uses: Sequence[Use]) -> bool:
     """Whether the program adds names to a folder without a `/`, as in `args.out + "model.pt"`."""
-    tails = [use.path.tail for use in of_flag(flag, uses) if use.kind != "read" and use.path.tail]
+    tails = [use.path.tail for use in uses_behind(flag, uses) if use.kind != "read" and use.path.tail]
     return bool(tails) and not any(tail.startswith("/") for tail in tails)
 
 
@@ -164,7 +164,7 @@ def _is_like_path(flag: Flag) -> bool:
 
 
 def _is_file(flag: Flag, uses: Sequence[Use]) -> bool:
-    writes = [use for use in of_flag(flag, uses) if use.kind != "read"]
+    writes = [use for use in uses_behind(flag, uses) if use.kind != "read"]
     if _base(flag) in FOLDER_NAMES or any(_needs_folder(use) for use in writes):
         return False
     return bool(writes) or bool(posixpath.splitext(_last_part(flag))[1])

@@ -11,7 +11,7 @@ from trainflow.client.programs.options import keywords, literal
 from trainflow.client.programs.source import dotted, last_name
 
 Kind = Literal["file", "folder", "checkpoint", "read"]
-"""What a call does at a path: writes a file, fills a folder, writes a checkpoint (a file or folder), reads."""
+"""Action of a call at a path: writes a file, fills a folder, writes a checkpoint (a file or folder), reads."""
 
 OWNER = -1
 """In place of a position: the path is the object whose method is called, as in `Path(out).mkdir()`."""
@@ -24,7 +24,7 @@ class PathCall:
     kind: Kind
     positions: tuple[int, ...] = (0,)
     names: tuple[str, ...] = ()
-    """Names of the path as a named argument; all names if there are none."""
+    """Names of the path as a named argument; empty if it has no name."""
     owners: tuple[str, ...] = ()
     """Modules whose function it is, if the function's name has other meanings."""
 

@@ -1,4 +1,4 @@
-"""What a program does at which paths: the calls that write and read, with the options that the paths begin with."""
+"""Uses of paths in a program: the calls that write and read, with the options that the paths begin with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import Module, Sources, last_name
 
 PASSES = 6
-"""Rounds in which values pass on: as many as a path has assignments between the option and its use."""
+"""Rounds of passing values on: as many as a path has assignments between the option and its use."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def uses_of_paths(
     parameters: Mapping[ast.AST, Mapping[str, str]],
     variables: Iterable[str] = (),
 ) -> list[Use]:
-    """What a program does at which paths.
+    """Uses of paths in a program.
 
     Args:
         sources: The program's files.

@@ -20,7 +20,7 @@ class Place:
     reason: str = ""
 
 
-def place_of(script: Path, folder: Path, module: Module) -> Place:
+def find_place(script: Path, folder: Path, module: Module) -> Place:
     """The place of a script.
 
     Args:

@@ -56,7 +56,7 @@ RATES = ("ms", "s", "sec", "seconds", "time", "per")
 VALUE = r"[-+.\w]+"
 
 SAMPLES = ((1200, "2.3125"), (1300, "2.25"), (1400, "2.1875"), (1500, "2.125"))
-"""Steps and losses of the lines with which a pattern's need is tried."""
+"""Steps and losses of the lines that are given to `auto`."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class FoundProgress:
     """Line of the source that prints it; 0 if none was found."""
 
 
-def progress_of(found: Iterable[Region]) -> FoundProgress:
+def find_progress(found: Iterable[Region]) -> FoundProgress:
     """The best way to read the steps that a program prints itself.
 
     Args:
@@ -92,7 +92,7 @@ def progress_of(found: Iterable[Region]) -> FoundProgress:
     for each in _ranked(line for region in found for line in _lines(region)):
         if _is_read_without_help(each.parts):
             return FoundProgress(line=each.line)
-        pattern = None if each.has_colours else pattern_of(each.parts)
+        pattern = None if each.has_colours else line_pattern(each.parts)
         if pattern is not None and pattern_problem(pattern) is None:
             return FoundProgress(pattern, each.line)
     return FoundProgress()
@@ -100,7 +100,7 @@ def progress_of(found: Iterable[Region]) -> FoundProgress:
 
 def pattern_in(tree: ast.Module) -> str | None:
     """The pattern of the best line that a file prints with a step and a loss; None if the source shows none."""
-    patterns = (pattern_of(each.parts) for each in _ranked(_lines(Region(Module(given=tree), tree))))
+    patterns = (line_pattern(each.parts) for each in _ranked(_lines(Region(Module(given=tree), tree))))
     return next((each for each in patterns if each is not None and pattern_problem(each) is None), None)
 
 
@@ -132,7 +132,7 @@ class _Context:
     depth: int = 0
     is_seldom: bool = False
     texts: tuple[ast.AST, ...] = field(default=())
-    """The function, or the module, in which variables may hold a text."""
+    """The function, or the module, whose variables may hold a text."""
 
 
 def _lines_below(node: ast.AST, context: _Context) -> Iterator[PrintedLine]:
@@ -184,7 +184,7 @@ def _sample(parts: Sequence[Part], step: int, loss: str) -> str:
     return text.strip()
 
 
-def pattern_of(parts: Sequence[Part]) -> str | None:
+def line_pattern(parts: Sequence[Part]) -> str | None:
     """A regular expression for a line; None without a step and a loss in it.
 
     Args:

@@ -80,7 +80,7 @@ def _parts(node: ast.expr, function: ast.AST | None, depth: int) -> Iterator[Par
         yield from _parts(node.args[0], function, depth)
     elif isinstance(node, ast.Dict):
         yield from _object(node)
-    elif isinstance(node, ast.Name) and depth and (texts := _texts_of(node.id, function)):
+    elif isinstance(node, ast.Name) and depth and (texts := _held_texts(node.id, function)):
         for each in texts:
             yield from _parts(each, function, depth - 1)
     else:
@@ -112,7 +112,7 @@ def _object(node: ast.Dict) -> Iterator[Part]:
     yield "}"
 
 
-def _texts_of(name: str, function: ast.AST | None) -> list[ast.expr]:
+def _held_texts(name: str, function: ast.AST | None) -> list[ast.expr]:
     """The texts that a variable holds one behind the other: that of its last assignment, and those that are added."""
     texts: list[ast.expr] = []
     for node in ast.walk(function) if function is not None else ():

@@ -11,12 +11,12 @@ from pathlib import Path
 from trainflow.client.programs.checkpoints import Checkpoints, checkpoints
 from trainflow.client.programs.command_lines import CommandLine, Style, command_line
 from trainflow.client.programs.demands import demands
-from trainflow.client.programs.libraries import library, start_of
+from trainflow.client.programs.libraries import find_start, library
 from trainflow.client.programs.options import Flag
 from trainflow.client.programs.outputs import Output, outputs, variables
 from trainflow.client.programs.path_uses import Use, uses_of_paths
-from trainflow.client.programs.placing import Place, place_of
-from trainflow.client.programs.printed_line import FoundProgress, progress_of
+from trainflow.client.programs.placing import Place, find_place
+from trainflow.client.programs.printed_line import FoundProgress, find_progress
 from trainflow.client.programs.reachable import regions
 from trainflow.client.programs.source import Module, ProgramUnreadable, Sources, parsed
 from trainflow.protocol.plan import Launcher
@@ -65,7 +65,7 @@ class Program:
     place: Place | None = None
     """Place in the folder of the code; None for a text without a file."""
     one_of: tuple[tuple[str, ...], ...] = ()
-    """Options of which the program demands one, by their attributes."""
+    """Groups of options, by their attributes: the program demands one of each group."""
     variables: Mapping[str, Output] = field(default_factory=dict)
     """Environment variables that say where it writes."""
     texts: frozenset[str] = frozenset()
@@ -74,9 +74,9 @@ class Program:
     @cached_property
     def outputs(self) -> dict[str, Output]:
         """Place below the run's folder for each flag that says where the program writes."""
-        return outputs(self.flags, self.uses, data=self.flag_of(DATA_FLAGS))
+        return outputs(self.flags, self.uses, data=self.first_flag(DATA_FLAGS))
 
-    def flag_of(self, names: tuple[str, ...]) -> str | None:
+    def first_flag(self, names: tuple[str, ...]) -> str | None:
         """The first of some names that is one of its flags."""
         return next((name for name in names if name in self.flags), None)
 
@@ -107,7 +107,7 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
     found = regions(sources)
     line = command_line(sources, found)
     loop = library(found)
-    start = start_of(found, loop)
+    start = find_start(found, loop)
     flags: dict[str, Flag] = {}
     for flag in line.flags:
         if not flag.is_positional:
@@ -129,9 +129,9 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
         launcher=start.launcher,
         launcher_reason=start.reason,
         preset=loop.preset if loop else None,
-        progress=FoundProgress() if loop and loop.preset else progress_of(found),
+        progress=FoundProgress() if loop and loop.preset else find_progress(found),
         uses=tuple(uses),
-        place=place_of(path, root, sources.main)
+        place=find_place(path, root, sources.main)
         if path is not None and root is not None and path.is_relative_to(root)
         else None,
         one_of=tuple(demands(tree, flags.values())),

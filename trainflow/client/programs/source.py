@@ -102,7 +102,7 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Binding:
-    """What a name of an import stands for."""
+    """Meaning of an imported name."""
 
     module: Module
     name: str | None = None
@@ -135,7 +135,7 @@ def parsed(content: bytes | str) -> ast.Module:
 
 
 def _refuse_other_formats(raw: bytes) -> None:
-    """Refuse what is no Python whatever the name of its file says.
+    """Refuse other formats than Python, whatever the name of the file says.
 
     Raises:
         ProgramUnreadable: If it is a notebook, a script of a shell, text in UTF-16, or binary.
@@ -174,7 +174,7 @@ class Sources:
 
     Attributes:
         main: The program's own file.
-        roots: Folders in which its imports are searched.
+        roots: Folders that are searched for its imports.
     """
 
     main: Module
