@@ -32,6 +32,7 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll.
 
+    `waits_for` names the runs that have to end first; null if nodes can be had for this one, too.
     `run` is the run with the nodes that it avoids from now on. `next_run` is the run on the next instance type of its
     spec if this one lacked capacity; else null.
     """
@@ -61,6 +62,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "ready": capacity.ready,
         "nodes_ready": capacity.nodes_ready,
         "nodes_wanted": capacity.nodes_wanted,
+        "waits_for": capacity.waits_for.as_json() if capacity.waits_for else None,
         "wait_seconds": 0 if capacity.ready or given_up else pause,
         "instance_type": spec.compute.instance_type,
         "given_up": list(run.given_up),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import takewhile
 
 from trainflow.errors import AvoidedNodesNotReplaced, CapacityTimeout
 from trainflow.nodes.training_nodes import Claim, FailedLaunch, Nodegroup, ScalingGroup
 from trainflow.observed.node import Node
 from trainflow.spec.run_spec import Compute, RunSpec
+from trainflow.workflow.blockage import Blockage
 from trainflow.workflow.run import Run
 
 
@@ -22,6 +22,8 @@ class Capacity:
     nodes_wanted: int
     shortage: str | None = None
     """AWS's message that it has no more instances of the type; None if it has sent none, or was not asked."""
+    waits_for: Blockage | None = None
+    """Runs that have to end before this one can have its nodes; None if none has to."""
     ends_at: datetime | None = None
     """End of the capacity block of the first nodes to end; None if unknown."""
     termination_refused: bool = False
@@ -51,29 +53,6 @@ def unclaimed_nodes(in_use: Mapping[str, Collection[str]], claims: Iterable[Clai
     """Nodes that hold pods of a run without a claim: of one that has ended, whose pods are still there."""
     claiming = {claim.run_id for claim in claims}
     return {node for node, runs in in_use.items() if not claiming.issuperset(runs)}
-
-
-def available(
-    run_id: str, *, nodes_ready: int, claims: Sequence[Claim], granted: Collection[str]
-) -> tuple[int, dict[str, int]]:
-    """The ready nodes that are left for a run, and what other runs have been granted.
-
-    Runs are granted their nodes whole and in the order of their claims, so that no two of them hold a part of their
-    gang each, and none is overtaken for ever.
-
-    Args:
-        run_id: The run.
-        nodes_ready: Ready nodes of the type, of all runs.
-        claims: The claims on the type; nothing is granted without one.
-        granted: Runs that have been granted their nodes.
-    """
-    held = {claim.run_id: claim.num_nodes for claim in claims if claim.run_id in granted and claim.run_id != run_id}
-    waiting = sorted(
-        (claim for claim in claims if claim.run_id not in held), key=lambda each: (each.created_at, each.name)
-    )
-    earlier = list(takewhile(lambda claim: claim.run_id != run_id, waiting)) if run_id not in granted else []
-    left = nodes_ready - sum(held.values()) - sum(claim.num_nodes for claim in earlier)
-    return max(left, 0), held
 
 
 REPLACED_WITHIN = timedelta(minutes=45)
@@ -106,8 +85,8 @@ def replaceable_nodes(
 
 def removable_nodes(
     nodes: Iterable[Node],
-    claims: Iterable[Claim],
     *,
+    needed: int,
     unusable: Collection[str],
     in_use: Collection[str],
     group: ScalingGroup,
@@ -117,13 +96,12 @@ def removable_nodes(
 
     Args:
         nodes: The nodes of the type.
-        claims: Claims on them.
+        needed: Nodes that runs hold, or are about to be granted.
         unusable: Nodes that a run avoids, or that are lost: the group is larger by these.
         in_use: Nodes that hold pods of runs.
         group: The group that starts them.
         minimum: Minimum size of the group.
     """
-    claimed = sum(claim.num_nodes for claim in claims)
     usable = [
         node
         for node in nodes
@@ -133,7 +111,7 @@ def removable_nodes(
         and (node.ready or node.released)
     ]
     # Of nodes that start, or that a person has cordoned, none is in the place of a usable one.
-    surplus = min(group.desired - max(claimed + len(unusable), minimum), len(usable) - claimed)
+    surplus = min(group.desired - max(needed + len(unusable), minimum), len(usable) - needed)
     free = sorted((node for node in usable if node.name not in in_use), key=lambda node: not node.released)
     return free[: max(surplus, 0)]
 

@@ -80,7 +80,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
         *_jobs("list", "delete", pods=()),
         _rule("", "services", "list", "delete"),
         _rule(GROUP, PLURAL, "list", "delete"),
-        _rule("", "configmaps", "list", "update", "delete"),
+        _rule("", "configmaps", "get", "list", "update", "delete"),
     ),
 }
 """Rules that hold in the runs' namespace only."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -10,7 +10,6 @@ from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import (
     Capacity,
-    available,
     count_ready,
     newest_shortage,
     removable_nodes,
@@ -19,6 +18,7 @@ from lambdas.logic.capacity import (
     unusable_nodes,
     used_again,
 )
+from lambdas.logic.node_queue import NodeQueue, node_queue
 from trainflow.nodes.instances import nodegroup_name
 from trainflow.nodes.training_nodes import Claim, Grants, Nodegroup
 from trainflow.observed.node import Node
@@ -34,6 +34,9 @@ def ensure_nodes(
 ) -> Capacity:
     """The number of the gang's ready nodes; the node group grows by the missing ones. Safe to repeat.
 
+    It grows for whole gangs only (docs/decisions/0094-nodes-for-whole-gangs.md): a run that has to wait for the end of
+    others does not keep nodes idle meanwhile.
+
     Args:
         cluster: The cluster that the nodes join.
         nodegroups: Its node groups.
@@ -48,6 +51,7 @@ def ensure_nodes(
     """
     compute = run.spec.compute
     mine = run.failed_nodes.avoided
+    nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
     cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=mine)
     for _ in range(MAX_TRIES):
         grants = cluster.grants(
@@ -57,19 +61,24 @@ def ensure_nodes(
         unusable = unusable_nodes(claims, nodes)
         if not replaces_bad_nodes:
             unusable |= {node.name for node in nodes if node.replaced_by is not None}
-        granted = _granted(cluster, run, grants, claims, nodes, unusable=unusable)
+        in_use = cluster.nodes_in_use()
+        # An unusable node is one of the group's, so the group needs one more in its place, unless it is replaced.
+        replaced = {node.name for node in nodes if replaces_bad_nodes and node.replaced_by is not None}
+        staying = unusable - replaced
+        queue = _queue(nodes, claims, grants, in_use, maximum=nodegroup.maximum - len(staying))
+        ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims).union(unusable))
+        granted = _granted(cluster, run, grants, queue, nodes_ready=ready)
         if granted is not None:
             break
     capacity = Capacity(
         nodes_ready=compute.num_nodes - 1 if granted is None else granted,
         nodes_wanted=compute.num_nodes,
+        waits_for=queue.blockage(run.run_id),
         ends_at=min((node.ends_at for node in nodes if node.ends_at is not None), default=None),
     )
     if not capacity.ready:
-        nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
         # Before it grows: nodes of an impossible gang cost money too.
         require_fit(run.spec, nodegroup=nodegroup.name, maximum=nodegroup.maximum)
-        replaced = {node.name for node in nodes if replaces_bad_nodes and node.replaced_by is not None}
         own = [node for node in nodes if node.name in mine and node.name not in replaced]
         again = used_again(
             own,
@@ -81,9 +90,7 @@ def ensure_nodes(
         )
         if again:
             return replace(capacity, used_again=again)  # the next poll claims nodes without avoiding these
-        # An unusable node is one of the group's, so the group needs one more in its place, unless it is replaced.
-        staying = unusable - replaced
-        nodegroups.grow_to(nodegroup.name, sum(claim.num_nodes for claim in claims) + len(staying))
+        nodegroups.grow_to(nodegroup.name, queue.num_nodes + len(staying))
         if compute.fallback:
             shortage = newest_shortage(nodegroups.failed_launches(nodegroup), since=waiting_since)
             capacity = replace(capacity, shortage=shortage)
@@ -116,15 +123,20 @@ def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: R
     return accepted
 
 
-def _granted(
-    cluster: KubernetesCluster,
-    run: Run,
-    grants: Grants,
-    claims: Sequence[Claim],
+def _queue(
     nodes: Sequence[Node],
+    claims: Sequence[Claim],
+    grants: Grants,
+    in_use: Mapping[str, Collection[str]],
     *,
-    unusable: Collection[str],
-) -> int | None:
+    maximum: int,
+) -> NodeQueue:
+    # A run of an earlier version has no grant; its pods show that it has its nodes.
+    training = {run_id for node in nodes for run_id in in_use.get(node.name, ())}
+    return node_queue(claims, granted=grants.by_run.keys() | training, maximum=maximum)
+
+
+def _granted(cluster: KubernetesCluster, run: Run, grants: Grants, queue: NodeQueue, *, nodes_ready: int) -> int | None:
     """Nodes that are ready for the run: all that it needs if they have been granted to it, and to no other run; None if
     another run has been granted nodes meanwhile.
 
@@ -132,18 +144,15 @@ def _granted(
     nodes ready, one is granted them, and the other reads again. Nodes that any run avoids are granted to none: the
     scheduler might place another run beside them, and leave them to the one that avoids them.
     """
-    compute, instance_type = run.spec.compute, run.spec.compute.instance_type
-    in_use = cluster.nodes_in_use()
-    # A run of an earlier version has no grant; its pods show that it has its nodes.
-    training = {run_id for node in nodes for run_id in in_use.get(node.name, ())}
-    ready = count_ready(nodes, compute, used_by_others=unclaimed_nodes(in_use, claims).union(unusable))
-    left, held = available(run.run_id, nodes_ready=ready, claims=claims, granted=grants.by_run.keys() | training)
+    compute = run.spec.compute
+    left = queue.available(run.run_id, nodes_ready=nodes_ready)
     if left < compute.num_nodes:
         return left
-    granted = Grants(by_run={**held, run.run_id: compute.num_nodes}, version=grants.version)
+    by_run = {**queue.held_by_others(run.run_id), run.run_id: compute.num_nodes}
     # Stored also where the run has been granted them already: a grant outlives the claim of a run that was stopped, and
     # another run may be about to replace it.
-    return compute.num_nodes if cluster.store_grants(instance_type, granted) else None
+    stored = cluster.store_grants(compute.instance_type, Grants(by_run=by_run, version=grants.version))
+    return compute.num_nodes if stored else None
 
 
 def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str) -> int:
@@ -201,12 +210,10 @@ def _removable(
     group = nodegroups.scaling_group(nodegroup)  # before the claims: a run claims nodes before it asks for them
     if group is None:
         return []
+    grants = cluster.grants(instance_type)  # before the claims: a grant without its claim counts for nothing
     claims, nodes = cluster.claims(instance_type), cluster.nodes(instance_type)
+    unusable, in_use = unusable_nodes(claims, nodes), cluster.nodes_in_use()
+    queue = _queue(nodes, claims, grants, in_use, maximum=nodegroup.maximum - len(unusable))
     return removable_nodes(
-        nodes,
-        claims,
-        unusable=unusable_nodes(claims, nodes),
-        in_use=cluster.nodes_in_use(),
-        group=group,
-        minimum=nodegroup.minimum,
+        nodes, needed=queue.num_nodes, unusable=unusable, in_use=in_use, group=group, minimum=nodegroup.minimum
     )

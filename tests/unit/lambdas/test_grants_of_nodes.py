@@ -8,14 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kubetwin.server import ApiServer
 
 from lambdas.backends.kubernetes import node_groups
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
-from lambdas.logic.capacity import available, unclaimed_nodes
+from lambdas.logic.capacity import unclaimed_nodes
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, NAMESPACE, Aws
@@ -37,71 +35,9 @@ def claim(run_id: str, num_nodes: int, created_at: int) -> Claim:
     )
 
 
-def test_a_run_waits_behind_those_that_came_before_it_and_holds_nothing_meanwhile() -> None:
-    claims = [claim("small", 1, 3), claim("large", 4, 2), claim("first", 2, 1)]
-    assert available("first", nodes_ready=3, claims=claims, granted=()) == (3, {})
-    assert available("large", nodes_ready=3, claims=claims, granted=["first"]) == (1, {"first": 2})
-    assert available("small", nodes_ready=3, claims=claims, granted=["first"]) == (0, {"first": 2}), "no overtaking"
-    assert available("large", nodes_ready=6, claims=claims, granted=["first"]) == (4, {"first": 2})
-
-
-@pytest.mark.parametrize("names", [("alpha", "omega"), ("omega", "alpha")])
-def test_nodes_are_granted_in_the_order_of_time_and_not_of_names(names: tuple[str, str]) -> None:
-    first, second = names
-    claims = [claim(second, 3, 2), claim(first, 3, 1)]
-    assert available(first, nodes_ready=3, claims=claims, granted=()) == (3, {})
-    assert available(second, nodes_ready=3, claims=claims, granted=()) == (0, {})
-
-
-def test_claims_of_one_second_are_granted_by_name_so_that_two_polls_agree() -> None:
-    claims = [claim("omega", 3, 1), claim("alpha", 3, 1)]
-    for order in (claims, claims[::-1]):
-        assert available("alpha", nodes_ready=3, claims=order, granted=()) == (3, {})
-        assert available("omega", nodes_ready=3, claims=order, granted=()) == (0, {})
-
-
-def test_a_run_that_is_started_anew_keeps_its_place() -> None:
-    claims = [claim("early", 4, 1), claim("mine", 2, 2)]
-    assert available("mine", nodes_ready=2, claims=claims, granted=["mine"]) == (2, {})
-    assert available("mine", nodes_ready=1, claims=claims, granted=["mine"]) == (1, {}), "one was lost"
-
-
 def test_nodes_of_a_run_that_has_ended_are_not_free_before_its_pods_are_gone() -> None:
     in_use = {"a": {"ended"}, "b": {"mine"}, "c": {"mine", "ended"}}
     assert unclaimed_nodes(in_use, [claim("mine", 2, 1)]) == {"a", "c"}
-
-
-@given(
-    st.integers(0, 8),
-    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=8),
-    st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=60),
-)
-def test_whatever_the_order_of_polls_no_node_is_granted_twice_and_all_are_served_in_the_end(
-    nodes: int, gangs: list[tuple[int, int]], polls: list[tuple[int, bool]]
-) -> None:
-    claims = {f"run-{i}": claim(f"run-{i}", size, created) for i, (size, created) in enumerate(gangs) if size <= nodes}
-    granted: dict[str, int] = {}
-
-    def poll(run_id: str) -> None:
-        nonlocal granted
-        left, held = available(run_id, nodes_ready=nodes, claims=list(claims.values()), granted=granted)
-        if left >= claims[run_id].num_nodes:
-            granted = {**held, run_id: claims[run_id].num_nodes}
-
-    for index, ends in polls:
-        run_id = f"run-{index}"
-        if run_id in claims:
-            poll(run_id)
-            assert sum(granted[each] for each in granted if each in claims) <= nodes
-            if ends and run_id in granted:
-                del claims[run_id]
-    while claims:
-        for run_id in list(claims):
-            poll(run_id)
-        served = [run_id for run_id in claims if run_id in granted]
-        assert served, "nobody waits for ever"
-        for run_id in served:
-            del claims[run_id]
 
 
 def test_grants_that_another_run_has_replaced_are_not_stored(cluster: FakeKubernetesApi) -> None:

@@ -19,7 +19,7 @@ from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
 from trainflow.deployment.kubernetes_names import MANAGED_BY, RELEASED_ANNOTATION, RUN_LABEL
 from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
-from trainflow.nodes.training_nodes import Claim, ScalingGroup
+from trainflow.nodes.training_nodes import ScalingGroup
 from trainflow.observed.node import Node, read_node
 from trainflow.workflow.run_table import LastSurvey
 
@@ -253,12 +253,11 @@ def test_only_a_node_with_an_instance_can_be_replaced() -> None:
 def test_the_substitute_of_a_bad_node_is_not_removed_while_the_run_waits_for_it(num_bad: int) -> None:
     """The group has one node more for each bad one; a claim of two keeps two usable ones."""
     nodes = [read_node(_node(f"n{number}", f"i-{number}")) for number in range(2 + num_bad)]
-    claim = Claim(name="c", run_id="bert-1", instance_type=TYPE, num_nodes=2)
     unusable = {node.name for node in nodes[:num_bad]}
 
     def removable(desired: int) -> list[Node]:
         group = ScalingGroup(desired=desired, in_service=frozenset(str(node.instance_id) for node in further))
-        return removable_nodes(further, [claim], unusable=unusable, in_use=(), group=group, minimum=0)
+        return removable_nodes(further, needed=2, unusable=unusable, in_use=(), group=group, minimum=0)
 
     further = nodes
     assert removable(2 + num_bad) == []
