@@ -517,7 +517,7 @@ def test_a_run_is_stopped_from_another_process(detached: Detached) -> None:
     )
     assert command("report", run_id, "--local") == f"out/{run_id}/report.html\n"
     watched = command("watch", run_id, "--local", status=1)
-    assert f"Run aborted: {run_id}\n" in watched
+    assert f"Run stopped: {run_id}\n" in watched
     assert watched.endswith(f"report         out/{run_id}/report.html\n")
     whole = command("logs", run_id, "--local").splitlines()
     latest = command("logs", run_id, "--local", "--since", (datetime.now(UTC) - timedelta(minutes=1)).isoformat())

@@ -11,6 +11,7 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from trainflow.observed.node_wait import NodeWait
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.protocol.metric_aliases import SEQUENCES
@@ -60,6 +61,8 @@ class RunState:
     ended_at: datetime | None = None
     states: tuple[Visit, ...] = ()
     """State visits of the run's execution and of its watch windows, in the order of entering."""
+    node_wait: NodeWait | None = None
+    """The newest answer to its request of nodes; None before the first, and for a run that has ended."""
     state: str | None = None
     """Current state of the run's own execution; None once the run has ended."""
     pods: tuple[Pod, ...] = ()

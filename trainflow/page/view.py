@@ -21,6 +21,7 @@ from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.last_lines import last_own_line
+from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure, status_in_words
@@ -84,12 +85,13 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
     snapshot = now.snapshot
     states = state_rows(snapshot, drawing.layout)
     cost, utilization = forecast(snapshot), utilization_of(now)
+    in_words = situation(snapshot)
     return {
         "run_id": snapshot.run_id,
         "name": snapshot.spec.get("name") or snapshot.run_id,
         "snapshot": snapshot,
         "status": snapshot.status.value,
-        "status_in_words": status_in_words(snapshot.status, snapshot.warnings),
+        "situation": in_words,
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": period(snapshot),
         "no_steps": no_steps(snapshot),
@@ -127,11 +129,15 @@ def figures(
         step = snapshot.steps[-1]
         of = f"of {snapshot.total_steps:,}" if snapshot.total_steps else "the length is not known"
         share = f", {min(1.0, step.step / snapshot.total_steps):.0%}" if snapshot.total_steps else ""
-        found.append(KeyFigure("Step", f"{step.step:,}", of + share))
+        age = last_step_age(snapshot)
+        ago = f", {age_in_words(age)}" if age is not None else ""
+        found.append(KeyFigure("Step", f"{step.step:,}", of + share + ago))
         if step.loss is not None:
             first = snapshot.steps[0].loss
             found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
-        if speed := speed_of(snapshot.throughput, step.metrics, step.throughput_of):
+        is_silent = situation(snapshot).kind is Kind.NO_STEP
+        speed = "" if is_silent else speed_of(snapshot.throughput, step.metrics, step.throughput_of)
+        if speed:
             figure, _, unit = speed.partition(" ")
             of = "median of the latest" if snapshot.throughput is not None else "at the newest step"
             found.append(KeyFigure("Speed", figure, f"{unit}, {of}"))
@@ -274,12 +280,13 @@ def list_rows(summaries: Sequence[RunSummary], now: datetime) -> list[ListRow]:
 
 
 def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:
-    """What a screen reader says when it changes: the state, and the end."""
+    """What a screen reader says when it changes: the situation, the state, and the end."""
+    in_words = situation(snapshot)
     if snapshot.status is not RunStatus.RUNNING:
-        why = f" {snapshot.error.name}: {snapshot.error.message}" if snapshot.error else ""
-        return f"The run has ended: {status_in_words(snapshot.status, snapshot.warnings)}.{why}"
+        return f"The run has ended: {in_words.headline}. {in_words.sentence}".rstrip()
     current = next((row.name for row in states if row.tone == "current"), None)
-    return f"The run is in the state {current}." if current else "The run is running."
+    kind = f"{in_words.kind.value}: the run" if in_words.kind is not Kind.TRAINING else "The run"
+    return f"{kind} is in the state {current}." if current else "The run is running."
 
 
 def _state_figure(snapshot: RunState, states: Sequence[StateRow]) -> KeyFigure:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from trainflow.observed.node_wait import read_node_wait
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RECORD_FIELDS, RunState, recorded_state
 from trainflow.observed.step import Step
@@ -45,6 +46,7 @@ def state_of_history(
         instance_type=answer.get("instance_type") if isinstance(answer, dict) else None,
         started_at=history.started_at,
         ended_at=history.ended_at,
+        node_wait=read_node_wait(answer) if history.status is RunStatus.RUNNING else None,
         states=visits,
         state=current.name if current is not None and history.status is RunStatus.RUNNING else None,
         restarts=tuple(restarts(history)),

@@ -192,7 +192,7 @@ def test_following_ends_even_if_the_observer_never_sees_the_end() -> None:
 def test_the_picture_shows_states_pods_and_progress() -> None:
     picture = drawn(after(recorded("succeeded"), 87.2))
 
-    assert "demo-3f2a9c1b4d5e  RUNNING  1:27" in picture
+    assert "demo-3f2a9c1b4d5e  Training  1:27" in picture
     assert "● WatchTraining" in picture
     assert "✓ EnsureCapacity" in picture
     assert "training-1-0-k7x2p    node-0  Running" in picture
@@ -332,7 +332,7 @@ def test_the_live_view_on_a_terminal_leaves_the_last_picture() -> None:
 
     follow(observer, console, observer.is_finished, pause=lambda: None)
 
-    assert "SUCCEEDED" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Succeeded" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
@@ -362,7 +362,7 @@ def test_the_summary_of_an_aborted_run_is_short() -> None:
 
     summarize(recorded("aborted").record(), console)
 
-    assert console.file.getvalue().splitlines()[1] == "Run aborted: demo-aaaaaaaaaaaa"  # type: ignore[attr-defined]
+    assert console.file.getvalue().splitlines()[1] == "Run stopped: demo-aaaaaaaaaaaa"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

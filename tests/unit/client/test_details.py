@@ -103,7 +103,7 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
     )
     assert details_text(run, NOW).splitlines() == [
         "run       a",
-        "status    FAILED",
+        "status    Failed: TrainingFailed",
         "started   2026-11-22 09:00 UTC",
         "duration  3 h 00 min",
         "step      10/20, loss 2.5000, 1,234 sequences/s",
@@ -125,7 +125,7 @@ def test_a_speed_has_the_unit_of_the_program() -> None:
         started_at=NOW,
         steps=(step(3, metrics={"images_per_second": 812.25}),),
     )
-    assert "step      3, 812.2 images/s" in details_text(run, NOW).splitlines()
+    assert "step      3, 812.2 images/s, 0 s ago" in details_text(run, NOW).splitlines()
 
 
 def test_a_run_that_has_printed_no_step_yet_says_so() -> None:

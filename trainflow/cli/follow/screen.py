@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -20,20 +20,24 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import own_lines
+from trainflow.record.situation import Situation, Tone, situation
 from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
 from trainflow.workflow.run_record import RunStatus
 
-STYLE_OF_STATUS = {
-    RunStatus.STARTING: "bold cyan",
-    RunStatus.RUNNING: "bold cyan",
-    RunStatus.SUCCEEDED: "bold green",
-    RunStatus.FAILED: "bold red",
-    RunStatus.ABORTED: "bold yellow",
-    RunStatus.TIMED_OUT: "bold yellow",
+STYLES: Mapping[Tone, str] = {
+    Tone.ACTIVE: "bold cyan",
+    Tone.WAITING: "bold blue",
+    Tone.WARNING: "bold yellow",
+    Tone.GOOD: "bold green",
+    Tone.BAD: "bold red",
+    Tone.NEUTRAL: "bold",
 }
 STYLE_OF_PHASE = {"Running": "cyan", "Succeeded": "green", "Failed": "red"}
 
 MIN_STATE_ROWS = 4
+MAX_EXPLANATION = 3
+"""Most lines of the sentence about what the run does."""
+
 MAX_POD_ROWS = 8
 NUM_LAST_LINES = 12
 TAIL_ROWS = 8
@@ -60,12 +64,15 @@ def screen(snapshot: RunState, *, max_height: int = 40, max_width: int = 100) ->
     pods = _shown_pods(snapshot.pods)
     progress = _progress(snapshot, width) if snapshot.steps else []
     course = [Text(line, style="dim") for line in _packed(_course(snapshot), COURSE_SEPARATOR, width)]
+    now = situation(snapshot)
     room = max_height - FIXED_ROWS - len(pods) - sum(max(len(part) - 1, 0) for part in (progress, course))
+    explained = [] if snapshot.error else _explained(now, width, min(MAX_EXPLANATION, room - MIN_STATE_ROWS))
+    room -= len(explained)
     tail = _log_tail(snapshot) if room >= MIN_STATE_ROWS + MIN_TAIL_ROWS else []
     states = _told_states(snapshot)
     tail_rows = min(TAIL_ROWS, max(MIN_TAIL_ROWS, room - len(states))) if tail else 0
     state_room = max(MIN_STATE_ROWS, room - tail_rows)
-    parts: list[RenderableType] = [_heading(snapshot), Text(), _states(states, snapshot, state_room)]
+    parts: list[RenderableType] = [_heading(snapshot, now), *explained, Text(), _states(states, snapshot, state_room)]
     if pods:
         parts += [Text(), _pods(pods, snapshot, width)]
     if snapshot.staging:
@@ -83,15 +90,21 @@ def screen(snapshot: RunState, *, max_height: int = 40, max_width: int = 100) ->
     return Padding(Group(*parts), (0, MARGIN))
 
 
-def _heading(snapshot: RunState) -> Text:
+def _heading(snapshot: RunState, now: Situation) -> Text:
     heading = Text(no_wrap=True, overflow="ellipsis")
     heading.append(snapshot.run_id, style="bold")
     heading.append("  ")
-    heading.append(snapshot.status.value, style=STYLE_OF_STATUS[snapshot.status])
+    heading.append(now.headline, style=STYLES[now.tone])
     heading.append(f"  {clock(snapshot.seconds)}", style="dim")
     if snapshot.cost is not None and snapshot.cost.usd is not None:
         heading.append(f"  {estimated_cost(snapshot.cost.usd)}", style="dim")
     return heading
+
+
+def _explained(now: Situation, width: int, max_lines: int) -> list[RenderableType]:
+    text = " ".join(filter(None, [now.sentence, now.to_do]))
+    lines = textwrap.wrap(text, width, max_lines=max_lines, placeholder=" …") if max_lines > 0 else []
+    return [Text(line, style="dim") for line in lines]
 
 
 @dataclass

@@ -8,26 +8,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trainflow.cli.follow.screen import STYLE_OF_STATUS
-from trainflow.record.results import status_suffix
+from trainflow.cli.follow.screen import STYLES
+from trainflow.record.run_states import state_of_record
+from trainflow.record.situation import restarts_in_words, situation
 from trainflow.record.wording import duration, number, speed_of
 from trainflow.workflow.run_record import RunRecord
-
-IN_WORDS = {
-    "SUCCEEDED": "Run succeeded",
-    "FAILED": "Run failed",
-    "ABORTED": "Run aborted",
-    "TIMED_OUT": "Run timed out",
-    "RUNNING": "Run goes on",
-}
 
 
 def summarize(record: RunRecord, console: Console, *, report: Path | None = None) -> None:
     """Prints how a run ended, what came of it, what to do after a failure, and where the report is."""
+    end = situation(state_of_record(record, ()))
     facts = _facts(record, report)
     console.print()
-    ended = f"{IN_WORDS[record.status.value]}{status_suffix(record.status, record.warnings)}"
-    console.print(Text(f"{ended}: {record.run_id}", style=STYLE_OF_STATUS[record.status]))
+    console.print(Text(f"Run {end.kind.value.lower()}: {record.run_id}", style=STYLES[end.tone]))
     if not console.is_terminal:  # no width to wrap at
         for label, value in facts:
             console.print(Text(f"{label:<15}{value}"), soft_wrap=True)
@@ -46,6 +39,8 @@ def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
         facts.append(("error", record.error.name))
         facts.append(("what happened", record.error.message))
         facts.append(("what to do", record.error.what_to_do))
+    if record.restarts:
+        facts.append(("restarts", restarts_in_words(record.restarts, record.avoided_nodes)))
     if record.ended_at is not None:
         took = duration((record.ended_at - record.started_at).total_seconds())
         overhead = record.overhead_seconds

@@ -110,12 +110,12 @@ def status(
     Exit status: 0 if it runs or has succeeded, 1 if it has failed, 2 if the run does not exist.
     """
     leave_plugins()
-    from trainflow.cli.operate.shown import details_text
+    from trainflow.cli.operate.shown import details_json, details_text
     from trainflow.workflow.run_status import RunStatus
 
     found = open_reader(local=local, place=place, out=out, home=home).details(run)
     if as_json:
-        print_json(found.as_json())
+        print_json(details_json(found))
     else:
         typer.echo(details_text(found, datetime.now(UTC)))
     if found.status.is_over and found.status is not RunStatus.SUCCEEDED:
@@ -277,6 +277,7 @@ def compare(
     their nodes, it shows how the throughput grows with it. Two runs are columns; more are a line each.
     """
     from trainflow.cli.operate.compared import comparison_text, terminal_width
+    from trainflow.cli.operate.shown import details_json
     from trainflow.record.comparison import differing_fields, measured, scaling
     from trainflow.record.run_states import state_of_record
     from trainflow.report.comparison import facts, fields
@@ -286,7 +287,7 @@ def compare(
     if as_json:
         document = {
             "version": VERSION,
-            "runs": [state_of_record(record).as_json() for record in records],
+            "runs": [details_json(state_of_record(record)) for record in records],
             "differing_fields": differing_fields([record.spec for record in records]),
             "scaling": [asdict(run) for run in scaling([measured(record) for record in records])],
         }

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.wording import HOUR, count, duration, estimated_cost, speed_of, usd
 
 if TYPE_CHECKING:
@@ -50,9 +51,19 @@ def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
     return table(("RUN", "STATUS", "STARTED", "DURATION"), rows)
 
 
+def details_json(run: RunState) -> dict[str, Any]:
+    """The document of `trainflow status --json`."""
+    return {**run.as_json(), "situation": situation(run).as_json()}
+
+
 def details_text(run: RunState, now: datetime) -> str:
     """A run for people: a line for each fact that is known, and a table of its pods."""
-    facts = [("run", run.run_id), ("status", run.status.value)]
+    now_in_words = situation(run)
+    facts = [("run", run.run_id), ("status", now_in_words.headline)]
+    if now_in_words.sentence and not run.error:
+        facts.append(("", now_in_words.sentence))
+    if now_in_words.to_do and not run.error:
+        facts.append(("to do", now_in_words.to_do))
     if run.state:
         facts.append(("state", run.state))
     if run.started_at:
@@ -61,8 +72,10 @@ def details_text(run: RunState, now: datetime) -> str:
     if run.step is not None:
         of = f"/{run.total_steps:,}" if run.total_steps else ""
         loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
-        speed = speed_of(run.throughput, run.metrics, run.throughput_of)
-        facts.append(("step", f"{run.step:,}{of}{loss}{f', {speed}' if speed else ''}"))
+        speed = "" if now_in_words.kind is Kind.NO_STEP else speed_of(run.throughput, run.metrics, run.throughput_of)
+        age = last_step_age(run)
+        ago = f", {age_in_words(age)}" if age is not None else ""
+        facts.append(("step", f"{run.step:,}{of}{loss}{f', {speed}' if speed else ''}{ago}"))
     else:
         facts.append(("step", "none" if run.status.is_over else "none yet"))
     if run.seconds_left:

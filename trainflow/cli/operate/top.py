@@ -40,8 +40,10 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """As `trainflow status --json`, or what is known instead."""
+        from trainflow.cli.operate.shown import details_json
+
         if self.details is not None:
-            return self.details.as_json()
+            return details_json(self.details)
         started_at = self.started_at.isoformat()
         return {"run_id": self.run_id, "status": "RUNNING", "started_at": started_at, "trouble": self.trouble}
 
@@ -54,7 +56,7 @@ def top(
     interval: Annotated[float, typer.Option(min=1, help="Seconds between two readings.")] = REFRESH_SECONDS,
     as_json: AsJson = False,
 ) -> None:
-    """Show all running runs: state, step, loss, speed, time left, cost so far.
+    """Show all running runs: situation, step, loss, speed, time left, cost so far.
 
     On a terminal it is read again until Ctrl-C; otherwise, and with --json, once. The cost is an estimate: the hours of
     the run's nodes at their on-demand price, which a run of the twin does not cost.
@@ -100,6 +102,7 @@ def table_text(rows: Sequence[Row], now: datetime) -> str:
 
 
 def _cells(row: Row, now: datetime) -> tuple[str, ...]:
+    from trainflow.record.situation import Kind, situation
     from trainflow.record.wording import duration, speed_of
 
     running_for, found = duration((now - row.started_at).total_seconds()), row.details
@@ -109,8 +112,10 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
     loss = "" if found.loss is None else f"{found.loss:.4f}" if isfinite(found.loss) else str(found.loss)
     left = "" if not found.seconds_left else duration(found.seconds_left)
     cost = "" if found.cost_usd is None else f"{found.cost_usd:,.2f} USD"
-    speed = speed_of(found.throughput, found.metrics, found.throughput_of)
-    return (row.run_id, found.state or "", step, loss, speed, left, cost, running_for)
+    now_in_words = situation(found)
+    is_silent = now_in_words.kind is Kind.NO_STEP
+    speed = "" if is_silent else speed_of(found.throughput, found.metrics, found.throughput_of)
+    return (row.run_id, now_in_words.headline, step, loss, speed, left, cost, running_for)
 
 
 def _refreshed(reader: RunReader, interval: float) -> None:
