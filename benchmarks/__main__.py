@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import failures, faults
+from benchmarks.gallery import run as gallery
 from benchmarks.registry import BENCHMARKS
 from benchmarks.result import BenchmarkFailed
 
@@ -26,16 +27,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--part", action="append", choices=list(faults.PARTS), help="for faults: measure this part alone"
     )
+    parser.add_argument("--programs", type=Path, metavar="FOLDER", help="for gallery: checkouts of the repositories")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="for gallery: try this program")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="for gallery: keep the runs and the evidence here")
     chosen = parser.parse_args(arguments)
     if chosen.corpus is not None and chosen.name != "failures":
         parser.error("--corpus is for the benchmark failures.")
     if chosen.part is not None and chosen.name != "faults":
         parser.error("--part is for the benchmark faults.")
+    if chosen.name != "gallery" and (chosen.programs or chosen.only or chosen.keep):
+        parser.error("--programs, --only and --keep are for the benchmark gallery.")
     measure = BENCHMARKS[chosen.name]
     if chosen.corpus is not None:
         measure = partial(failures.run, chosen.corpus)
     elif chosen.part is not None:
         measure = partial(faults.run, chosen.part)
+    elif chosen.name == "gallery":
+        measure = partial(gallery.run, chosen.programs, chosen.only, chosen.keep)
     try:
         text = measure().to_json()
     except BenchmarkFailed as failed:

@@ -19,12 +19,14 @@ from benchmarks import (
     staging,
     trainer,
 )
+from benchmarks.gallery import run as gallery
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "cli": cli.run,
     "failures": failures.run,
     "faults": faults.run,
+    "gallery": gallery.run,
     "judging": judging.run,
     "memory": memory.run,
     "overhead": overhead.run,
