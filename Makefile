@@ -151,6 +151,7 @@ schema: $(INSTALLED) ## Generate the JSON Schemas, the references, the tables of
 	$(BIN)/python -m tests.infrastructure.generated_pages
 	$(BIN)/trainflow schema --errors > docs/errors.md
 	$(BIN)/python -m stacks.tools.twin_template > local/aws/template.json
+	$(BIN)/python -m benchmarks.gallery.page
 
 audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI
 	$(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes $(addprefix --requirement ,$(HASHED))
