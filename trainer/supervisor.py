@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from trainer.runtime import program
+from trainer.runtime import program, user_cache
 from trainer.runtime.arguments import divided, parse
 from trainer.runtime.commands import helper
 from trainer.runtime.environment import Environment
@@ -76,6 +76,7 @@ def read_plan(config: SupervisorConfig, words: Sequence[str]) -> Plan:
 
 def prepare(node: Node) -> list[str]:
     """Execute the steps before the program; the words that they add to it."""
+    os.environ.update(user_cache.variables(os.environ))
     added: list[str] = []
     for step in node.plan.steps:
         prepared = _prepared(step, node)
