@@ -35,8 +35,8 @@ COLUMNS = {
 HEAD = """# Gallery
 
 Public training programs, run unchanged in the [twin](twin.md) with the commands of [your script](your-script.md).
-`python -m benchmarks gallery` makes the results; the programs are not part of this repository. The column *before* counts
-the cells of the first attempt, in November 2026.
+`python -m benchmarks gallery` makes the results; the programs are not part of this repository. The column *before*
+counts the cells of the first attempt, in November 2026.
 
 | column | yes means |
 |---|---|"""

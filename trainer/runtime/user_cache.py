@@ -15,7 +15,7 @@ VARIABLE = "XDG_CACHE_HOME"
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variable that names a writable folder, if the program's environment has none and the default is not writable."""
+    """Variable that names a writable folder, unless the program's environment has one or the default is writable."""
     if environment.get(VARIABLE) or _is_writable(Path(environment.get("HOME") or "/")):
         return {}
     return {VARIABLE: str(Path(environment.get("TMPDIR") or tempfile.gettempdir()) / "cache")}
