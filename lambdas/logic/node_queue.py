@@ -1,4 +1,4 @@
-"""The order in which waiting runs get the nodes of an instance type.
+"""The order of the waiting runs for the nodes of an instance type.
 
 A gang gets all of its nodes or none, so nodes are requested for whole gangs only: a part of one would be idle, and
 billed, until another run ends (docs/decisions/0094-nodes-for-whole-gangs.md).
@@ -20,7 +20,7 @@ class NodeQueue:
     holding: tuple[Claim, ...]
     """Runs that have been granted their nodes."""
     served: tuple[Claim, ...]
-    """Waiting runs whose gangs fit beside those, in the order in which they are granted nodes."""
+    """Waiting runs whose gangs fit beside those, in the order of their grants."""
     blocked: tuple[Claim, ...]
     """Waiting runs that need nodes of a run that holds them, in the order of their claims."""
     maximum: int

@@ -146,7 +146,7 @@ def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *,
 
     A step is a sign of life, and so is a line that differs from the newest ones: a program whose steps are not read any
     more, or never were, goes on (`lambdas.logic.signs_of_life`). A program beside it prints a line when files below the
-    run's folder have changed (`trainer.steps.progress`). Utilization of devices is no sign: ranks that wait in a
+    run's folder have changed (`trainer.steps.progress`). Utilization of devices proves nothing: ranks that wait in a
     collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
 
     Raises:

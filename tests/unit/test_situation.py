@@ -73,14 +73,17 @@ def test_every_state_of_the_workflow_has_one_meaning() -> None:
 MOMENTS = {
     "its twin starts": (run(None, RunStatus.STARTING), Kind.STARTING, Tone.ACTIVE),
     "before the first state": (run(None), Kind.STARTING, Tone.ACTIVE),
-    **{f"in {state}": (run(state), Kind.STARTING, Tone.ACTIVE) for state in STATES[Kind.STARTING]},
-    **{f"in {state}": (run(state), Kind.STAGING, Tone.ACTIVE) for state in STATES[Kind.STAGING]},
-    **{f"in {state}": (run(state), Kind.WAITING_FOR_NODES, Tone.WAITING) for state in STATES[Kind.WAITING_FOR_NODES]},
-    **{f"in {state}": (run(state), Kind.COMPILING, Tone.ACTIVE) for state in STATES[Kind.COMPILING]},
-    **{f"in {state}": (run(state), Kind.RECOVERING, Tone.WARNING) for state in STATES[Kind.RECOVERING]},
-    **{f"in {state}": (run(state), Kind.STOPPING, Tone.ACTIVE) for state in STATES[Kind.STOPPING]},
-    **{f"in {state}": (run(state), Kind.FINISHING, Tone.ACTIVE) for state in STATES[Kind.FINISHING]},
-    **{f"in {state}": (run(state), Kind.FAILING, Tone.BAD) for state in STATES[Kind.FAILING]},
+    **{f"in {state}": (run(state), Kind.STARTING, Tone.ACTIVE) for state in sorted(STATES[Kind.STARTING])},
+    **{f"in {state}": (run(state), Kind.STAGING, Tone.ACTIVE) for state in sorted(STATES[Kind.STAGING])},
+    **{
+        f"in {state}": (run(state), Kind.WAITING_FOR_NODES, Tone.WAITING)
+        for state in sorted(STATES[Kind.WAITING_FOR_NODES])
+    },
+    **{f"in {state}": (run(state), Kind.COMPILING, Tone.ACTIVE) for state in sorted(STATES[Kind.COMPILING])},
+    **{f"in {state}": (run(state), Kind.RECOVERING, Tone.WARNING) for state in sorted(STATES[Kind.RECOVERING])},
+    **{f"in {state}": (run(state), Kind.STOPPING, Tone.ACTIVE) for state in sorted(STATES[Kind.STOPPING])},
+    **{f"in {state}": (run(state), Kind.FINISHING, Tone.ACTIVE) for state in sorted(STATES[Kind.FINISHING])},
+    **{f"in {state}": (run(state), Kind.FAILING, Tone.BAD) for state in sorted(STATES[Kind.FAILING])},
     "nodes start": (run("WaitForNodes", node_wait=wait(2)), Kind.WAITING_FOR_NODES, Tone.WAITING),
     "AWS has none": (run("WaitForNodes", node_wait=wait(shortage="no capacity")), Kind.WAITING_FOR_NODES, Tone.WAITING),
     "others hold them": (

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from trainer import working_folders
 from trainer.checkpoints import file_formats
-from trainer.checkpoints.patterns import TEXTS
+from trainer.checkpoints.peers import TEXTS
 from trainer.runtime.node import Node
 from trainer.working_folders import GivenFiles
 from trainflow.protocol import variables

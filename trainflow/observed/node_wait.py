@@ -11,7 +11,7 @@ from trainflow.workflow.blockage import Blockage, read_blockage
 
 @dataclass(frozen=True, kw_only=True)
 class NodeWait:
-    """How many of its nodes a run has, and what keeps the others from it."""
+    """The number of nodes that a run has, and the reason why the others are missing."""
 
     instance_type: str
     nodes_ready: int

@@ -97,8 +97,8 @@ def line_row(text: Text, heading_epoch: int | None = None) -> Row | None:
 def _is_certain(counter: Counter, pairs: Sequence[Pair], loss: int) -> bool:
     """Whether a counter and a loss are a training step's, and neither settings nor an evaluation's.
 
-    `steps: 1000, loss: 2` may be settings; `step 10 loss 2.31` is none. A program that prints both losses in one line
-    may print its training's own lines as well. An object within a sentence belongs to the sentence.
+    `steps: 1000, loss: 2` may be settings; `step 10 loss 2.31` can hardly be. A program that prints both losses in one
+    line may print its training's own lines as well. An object within a sentence belongs to the sentence.
     """
     is_plural = counter.kind > Kind.GLOBAL_STEP and not PLURALS.isdisjoint(re.split(r"[\s_]", counter.name.lower()))
     counts = counter.kind < Kind.EPISODE and not counter.is_weak and (not is_plural or counter.total is not None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What a run does, in the words that people see."""
+    """Activity of a run, in the words that people see."""
 
     STARTING = "Starting"
     STAGING = "Staging data"
@@ -65,10 +65,10 @@ class Situation:
     headline: str
     """A few words, such as `No step for 3 min 05 s` or `Failed: OutOfMemory`."""
     sentence: str
-    """What happens and why; empty where the headline says it all."""
+    """The facts behind the headline; empty where it says it all."""
     tone: Tone
     to_do: str = ""
-    """What a person can do; empty where nothing has to be done."""
+    """Advice for a person; empty where nothing has to be done."""
 
     def as_json(self) -> dict[str, str]:
         """The part of `trainflow status --json`."""
@@ -182,7 +182,7 @@ def usual_interval(run: RunState) -> timedelta | None:
 
 
 def restarts_in_words(restarts: Sequence[Restart], avoided_nodes: Sequence[str]) -> str:
-    """How often jobs of a run failed and were started again, why, and the nodes that it avoided since."""
+    """The number of restarts of a run, their reasons, and the nodes that it avoided since."""
     reasons = list(dict.fromkeys(restart.error for restart in restarts))
     text = f"Restarted {count(len(restarts), 'time')} after {', '.join(reasons)}"
     return f"{text}; avoided {', '.join(avoided_nodes)}." if avoided_nodes else f"{text}."
@@ -270,11 +270,11 @@ def _training(run: RunState) -> Situation:
     if usual is not None:
         threshold = max(threshold, USUAL_INTERVALS * usual)
     if age > threshold and usual is not None:
-        return _no_step(run, age, usual)
+        return _silent(run, age, usual)
     return Situation(kind=Kind.TRAINING, headline="Training", sentence="", tone=Tone.ACTIVE)
 
 
-def _no_step(run: RunState, age: timedelta, usual: timedelta) -> Situation:
+def _silent(run: RunState, age: timedelta, usual: timedelta) -> Situation:
     silent = duration(age.total_seconds())
     return Situation(
         kind=Kind.NO_STEP,

@@ -12,7 +12,7 @@ MAX_RUNS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Blockage:
-    """Why a run waits although nodes can be had: others have them."""
+    """The reason why a run waits although nodes can be had: others have them."""
 
     maximum: int
     """Most nodes of the type that all runs can have at once."""
