@@ -126,7 +126,7 @@ def test_a_failed_run_of_a_deployment_shows_its_advice_and_its_last_lines(accoun
     with opened(browser) as page:
         page.goto(account.url)
         page.get_by_role("link", name=account.failed).click()
-        expect(page.locator("h1 .pill")).to_have_text("Failed")
+        expect(page.locator("h1 .pill")).to_have_text(re.compile("^Failed: "))
         expect(page.locator(".error h2")).to_have_text(error["name"])
         expect(page.locator(".error")).to_contain_text(error["message"])
         expect(page.locator(".error")).to_contain_text(error["what_to_do"])
@@ -151,7 +151,7 @@ def test_a_finished_run_of_a_deployment_has_its_curves_and_its_report(account: A
         page.goto(account.url)
         page.get_by_role("link", name=account.finished).click()
         figures = page.locator("#figures")
-        expect(page.locator("h1 .pill")).to_have_text("Succeeded")
+        expect(page.locator("h1 .pill")).to_have_text(re.compile("^Succeeded"))
         expect(figures).to_contain_text(re.compile(rf"Step\s+{NUM_STEPS}\s+of {NUM_STEPS}, 100%"))
         expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
         expect(page.locator(".state-done .state-name", has_text="PublishArtifacts")).to_be_visible()
@@ -188,7 +188,7 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
         assert described(account.command, run_id) == "RUNNING"
         page.get_by_role("button", name="Stop …").click()
         dialog.get_by_role("button", name="Stop the run").click()
-        expect(page.locator("h1 .pill")).to_have_text("Aborted", timeout=DEADLINE_MILLISECONDS)
+        expect(page.locator("h1 .pill")).to_have_text("Stopped", timeout=DEADLINE_MILLISECONDS)
         expect(page.locator(".error")).to_contain_text("The run was stopped from the page.")
         expect(dialog).to_be_hidden()
         assert described(account.command, run_id) == "ABORTED"
@@ -202,7 +202,7 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
         page.wait_for_url(lambda url: "/runs/stopped-" in url and not url.endswith(run_id))
         second = page.url.rpartition("/")[2]
         expect(page.get_by_role("link", name=run_id)).to_be_visible()
-        expect(page.locator("h1 .pill")).to_have_text("Succeeded", timeout=DEADLINE_MILLISECONDS)
+        expect(page.locator("h1 .pill")).to_have_text(re.compile("^Succeeded"), timeout=DEADLINE_MILLISECONDS)
         expect(page.locator("[data-metric=loss] output")).to_contain_text(f"at step {LAST_STEP}")
     steps = account.command.json("metrics", second, "--place", "twin")
     assert min(step["step"] for step in steps) > 10, "it goes on from the checkpoint of the first"

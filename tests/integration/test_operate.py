@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_is_listed_and_described(place: Place) -> None:
     ]
     assert (found["error"], found["trouble"]) == (None, None)
     assert command("status", run_id, *at).startswith(
-        f"run       {run_id}\nstatus    RUNNING\nstate     WatchTraining\n"
+        f"run       {run_id}\nstatus    Training\nstate     WatchTraining\n"
     )
 
 
@@ -110,7 +110,7 @@ def test_all_that_goes_on_is_on_one_screen(place: Place) -> None:
     assert (run["step"] > 2, run["cost_usd"] > 0, run["trouble"]) == (True, True, None)
     header, row = command("top", *at).splitlines()
     assert header.split() == ["RUN", "STATE", "STEP", "LOSS", "SPEED", "LEFT", "COST", "RUNNING", "FOR"]
-    assert row.startswith(f"{run_id}  WatchTraining  ")
+    assert row.startswith(f"{run_id}  Training  ")
 
 
 def test_its_log_is_followed_and_it_is_watched(place: Place) -> None:
@@ -450,7 +450,7 @@ def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> 
             expect(pods.get_by_role("row", name="training-1-0")).to_contain_text(
                 re.compile(r"Running\s+Log\s+c7i-xlarge-\d")
             )
-            expect(page.locator(".pill")).to_have_text("Succeeded", timeout=60_000)
+            expect(page.locator(".pill")).to_have_text(re.compile("^Succeeded"), timeout=60_000)
             expect(figures).to_contain_text(re.compile(r"Loss\s+6\.5"))
             expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
         serving.send_signal(signal.SIGINT)

@@ -21,7 +21,7 @@ PYTHON = "#!/usr/bin/env python\n"
 _SCRIPT = """\
 import sys
 from {module} import {first}
-if __name__ == "__main__":
+if __name__ == '__main__':
     sys.argv[0] = sys.argv[0].removesuffix(".exe")
     sys.exit({attribute}())
 """

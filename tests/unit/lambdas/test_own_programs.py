@@ -252,7 +252,7 @@ def test_a_training_is_given_its_newest_checkpoint_and_publishes_it() -> None:
     run = run_of(spec)
     plan = job_of(run, Stage.TRAINING, 2, artifacts_url="s3://a/").plan
     assert plan is not None
-    resume, report, _ = plan.steps
+    resume, report = (next(step for step in plan.steps if isinstance(step, kind)) for kind in (Resume, Report))
     assert resume == Resume(
         path="step-{step}",
         words=("--resume", "{checkpoint}"),

@@ -74,13 +74,15 @@ esac
 """
 
 PROGRAM = f"""#!/usr/bin/env python3
-import json, os, pathlib, runpy, sys
+import json, os, pathlib, runpy, string, sys
 if sys.argv[1:3] == ["-m", "trainer.supervisor"]:
     sys.path.insert(0, {str(Path.cwd())!r})
     del sys.argv[:2]
     runpy.run_module("trainer.supervisor", run_name="__main__", alter_sys=True)
 me = {{"argv": sys.argv, "environ": dict(os.environ), "cwd": sorted(os.listdir("."))}}
 if sys.argv[0].endswith("torchrun"):
+    # torch.distributed.elastic fills in its own macro in the arguments of the program, and so halves "$$".
+    me["argv"] = [string.Template(word).safe_substitute(local_rank="0") for word in me["argv"]]
     pathlib.Path(os.environ["TRAINFLOW_RESULT_FILE"]).write_text(json.dumps(me))
     print("trained")
     sys.exit(int(os.environ.get("FAILS_WITH", "0")) if os.environ["SLURM_NODEID"] == "1" else 0)
