@@ -35,7 +35,7 @@ def workload(program: Program, *, gang: bool, values: Mapping[str, str]) -> list
     return [
         *_launcher(program, gang=gang),
         *_environment(program),
-        *(_flags(program, values) if program.style == "flags" and not program.commands else ["  arguments: {}"]),
+        *(_flags(program, values, gang=gang) if program.style == "flags" and not program.commands else ["  arguments: {}"]),
         *_positional(program, values),
     ]
 
@@ -54,9 +54,12 @@ def open_arguments(program: Program) -> list[Flag]:
 
 def _launcher(program: Program, *, gang: bool) -> Iterator[str]:
     reason = program.launcher_reason or "torchrun, mpi, or none: started once on every node"
-    if gang and program.launcher == "none" and program.launcher_reason:
+    launcher = program.launcher_for(gang=gang)
+    if launcher != program.launcher:
+        reason = f"one process trains without it; {program.launcher} for more, since {reason}"
+    elif gang and launcher == "none" and program.launcher_reason:
         reason += "; it is started once on every node"
-    yield f"  launcher: {program.launcher}  # {comment(reason)}"
+    yield f"  launcher: {launcher}  # {comment(reason)}"
 
 
 def _environment(program: Program) -> Iterator[str]:
@@ -69,7 +72,7 @@ def _environment(program: Program) -> Iterator[str]:
     yield from ["  env:", *lines] if lines else ["  # env: {NAME: value}"]
 
 
-def _flags(program: Program, values: Mapping[str, str]) -> list[str]:
+def _flags(program: Program, values: Mapping[str, str], *, gang: bool) -> list[str]:
     """The flags of the program: outputs get placeholders, required ones a value, all others stay comments."""
     data = program.first_flag(DATA_FLAGS)
     set_lines = [
@@ -83,8 +86,8 @@ def _flags(program: Program, values: Mapping[str, str]) -> list[str]:
             continue
         name = scalar(flag.name)  # `no` and `on` are truth values in YAML
         note = f"  # {comment(flag.help)}" if flag.help else ""
-        if _is_gangs(flag, program):
-            set_lines.append(f"    {name}: pytorch  # {program.launcher} starts its processes")
+        if _is_gangs(flag) and program.launcher_for(gang=gang) == "torchrun":
+            set_lines.append(f"    {name}: pytorch  # torchrun starts its processes")
         elif group := _demand(flag, program):
             others = f"one of {', '.join(group)} is" if len(group) > 1 else "it is"
             set_lines.append(f"    {name}: {scalar(values.get(flag.name, TO_SET))}  # {others} required")
@@ -108,9 +111,9 @@ def _demand(flag: Flag, program: Program) -> tuple[str, ...]:
     return next((group for group in groups if group[0] == flag.attribute), ())
 
 
-def _is_gangs(flag: Flag, program: Program) -> bool:
+def _is_gangs(flag: Flag) -> bool:
     """Whether a flag says who starts the processes, as that of OpenMMLab's programs does."""
-    return flag.name == "launcher" and "pytorch" in flag.choices and program.launcher == "torchrun"
+    return flag.name == "launcher" and "pytorch" in flag.choices
 
 
 def _positional(program: Program, values: Mapping[str, str]) -> list[str]:

@@ -8,6 +8,7 @@
 | `flow`, `path_uses`, `path_calls` | which option a path begins with, and what is done there |
 | `outputs`, `checkpoints` | which options say where it writes, and how it continues from a checkpoint |
 | `libraries` | which launcher it needs, and which library has its training loop |
+| `one_process` | whether one process of it trains without a launcher |
 | `placing` | whether it is a script or a module |
 | `printed_line` | the line that it prints of a step |
 | `arguments` | what a spec's arguments lack |

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainflow.client.programs.options import literal
+from trainflow.client.programs.one_process import launcher_uses, variables_read
 from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import dotted, last_name
 from trainflow.protocol.plan import Launcher
@@ -66,8 +66,8 @@ OF_GANGS = frozenset(
 )
 """Packages whose programs find the other processes by torchrun's variables."""
 
-RANK_VARIABLES = frozenset(("LOCAL_RANK", "WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"))
-"""Variables of torchrun that a program may read."""
+TRAIN_ALONE = ("accelerate", "lightning", "pytorch_lightning", "lightning_fabric")
+"""Those of them that train in one process without a launcher, whatever else a program does."""
 
 SPAWNS = frozenset(
     (
@@ -96,6 +96,8 @@ class Start:
 
     launcher: Launcher
     reason: str
+    is_for_many: bool = False
+    """Whether the program needs it only with more processes than one."""
 
 
 def library(found: Iterable[Region]) -> Library | None:
@@ -128,20 +130,30 @@ def find_start(found: list[Region], loop: Library | None) -> Start:
     """The launcher of a program, by what it imports, reads and starts."""
     names = {name for region in found for name in _names(region)}
     packages = {name.split(".")[0] for name in names}
-    reads_ranks = next((name for region in found for name in _variables_read(region)), None)
+    reads_ranks = next((name for region in found for name in variables_read(region)), None)
     if "mpi4py" in packages or (reads_ranks is None and _mentions(found, {"OMPI_COMM_WORLD_RANK"})):
         return Start("mpi", "it reads the ranks of Open MPI")
     starts = next((name for region in found for name in _started(region)), None)
     if starts is not None and reads_ranks is None:
         return Start("none", f"it starts its processes itself, by {starts}")
+    gangs = [each for each in sorted(OF_GANGS) if any(_is_below(name, each) for name in names)]
+    is_for_many = _is_for_many(found, gangs, loop)
     if reads_ranks is not None:
-        return Start("torchrun", f"it reads the variable {reads_ranks}")
-    gang = next((each for each in sorted(OF_GANGS) if any(_is_below(name, each) for name in names)), None)
-    if gang is not None:
-        return Start("torchrun", f"it uses {gang}")
+        return Start("torchrun", f"it reads the variable {reads_ranks}", is_for_many)
+    if gangs:
+        return Start("torchrun", f"it uses {gangs[0]}", is_for_many)
     if loop is HUGGING_FACE:
-        return Start("torchrun", "Hugging Face's Trainer trains in parallel under it")
+        return Start("torchrun", "Hugging Face's Trainer trains in parallel under it", is_for_many)
     return Start("none", "it uses no other process")
+
+
+def _is_for_many(found: list[Region], gangs: list[str], loop: Library | None) -> bool:
+    """Whether a program trains without a launcher if it is only one process."""
+    if set(gangs) - {*TRAIN_ALONE, "torch.distributed"}:
+        return False
+    trains_alone = loop in (HUGGING_FACE, LIGHTNING) or bool(set(gangs) & set(TRAIN_ALONE))
+    uses = launcher_uses(found)
+    return uses == "optional" or (uses == "absent" and trains_alone)
 
 
 def _is_below(name: str, package: str) -> bool:
@@ -154,20 +166,6 @@ def _mentions(found: Iterable[Region], texts: set[str]) -> bool:
         for region in found
         for node in region.nodes
     )
-
-
-def _variables_read(region: Region) -> Iterator[str]:
-    """torchrun's variables that are read: `os.environ["RANK"]`, `environ.get("RANK")`, `os.getenv("RANK")`."""
-    for node in region.nodes:
-        name = None
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and last_name(node.value) == "environ":
-            name = literal(node.slice)
-        elif isinstance(node, ast.Call) and last_name(node.func) in ("get", "getenv", "get_env", "pop") and node.args:
-            name = literal(node.args[0])
-        elif isinstance(node, ast.Compare) and last_name(node.comparators[0]) == "environ":
-            name = literal(node.left)
-        if isinstance(name, str) and name in RANK_VARIABLES:
-            yield name
 
 
 def _started(region: Region) -> Iterator[str]:

@@ -55,6 +55,8 @@ class Program:
     """Its subcommands, if it needs one."""
     launcher: Launcher = "none"
     launcher_reason: str = ""
+    launcher_is_for_many: bool = False
+    """Whether the program needs its launcher only with more processes than one."""
     preset: str | None = None
     """Preset of `progress` for the library that prints its steps; None to find out by what it prints."""
     progress: FoundProgress = field(default_factory=FoundProgress)
@@ -75,6 +77,10 @@ class Program:
     def outputs(self) -> dict[str, Output]:
         """Place below the run's folder for each flag that says where the program writes."""
         return outputs(self.flags, self.uses, data=self.first_flag(DATA_FLAGS))
+
+    def launcher_for(self, *, gang: bool) -> Launcher:
+        """The launcher for a gang of processes, or for one process."""
+        return self.launcher if gang or not self.launcher_is_for_many else "none"
 
     def first_flag(self, names: tuple[str, ...]) -> str | None:
         """The first of some names that is one of its flags."""
@@ -128,6 +134,7 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
         commands=line.commands,
         launcher=start.launcher,
         launcher_reason=start.reason,
+        launcher_is_for_many=start.is_for_many,
         preset=loop.preset if loop else None,
         progress=FoundProgress() if loop and loop.preset else find_progress(found),
         uses=tuple(uses),
