@@ -11,7 +11,7 @@ from typing import IO
 
 import yaml
 
-from trainflow.cli.spec_lines import checkpoint, notes, open_arguments, progress, scalar, workload
+from trainflow.cli.spec_lines import alternatives, checkpoint, notes, open_arguments, progress, scalar, workload
 from trainflow.cli.spec_schema import SCHEMA_FILE, write_schema
 from trainflow.client.left_out import files_left_out, sentence
 from trainflow.client.programs.arguments import TO_SET
@@ -114,6 +114,9 @@ def init_notes(program: Program, answers: Answers, *, folder: Path) -> list[str]
     found = list(notes(program))
     ignored = sentence(files_left_out(folder), answers.script.read_bytes())
     found += [ignored] if ignored is not None else []
+    found[:0] = [
+        f"the program requires one of {group}; add it to workload.arguments" for group in alternatives(program)
+    ]
     open_names = [flag.name for flag in open_arguments(program) if flag.name not in answers.values]
     if open_names:
         found.insert(0, f"write the values of {', '.join(open_names)} in place of '{TO_SET}'")

@@ -35,7 +35,11 @@ def workload(program: Program, *, gang: bool, values: Mapping[str, str]) -> list
     return [
         *_launcher(program, gang=gang),
         *_environment(program),
-        *(_flags(program, values, gang=gang) if program.style == "flags" and not program.commands else ["  arguments: {}"]),
+        *(
+            _flags(program, values, gang=gang)
+            if program.style == "flags" and not program.commands
+            else ["  arguments: {}"]
+        ),
         *_positional(program, values),
     ]
 
@@ -47,7 +51,7 @@ def open_arguments(program: Program) -> list[Flag]:
     return [
         flag
         for flag in required
-        if (flag.required or _demand(flag, program)) and flag.name not in program.outputs
+        if (flag.required or _is_demanded(flag, program)) and flag.name not in program.outputs
         if not flag.alias_for and flag.command in (None, command)
     ]
 
@@ -80,7 +84,7 @@ def _flags(program: Program, values: Mapping[str, str], *, gang: bool) -> list[s
         for name, output in program.outputs.items()
         if not name.startswith("-")
     ]
-    comments = []
+    comments = [f"    # one of {group} is required: add it" for group in alternatives(program)]
     for flag in program.flags.values():
         if flag.name in program.outputs or flag.alias_for or flag.name.startswith("-"):
             continue
@@ -88,10 +92,7 @@ def _flags(program: Program, values: Mapping[str, str], *, gang: bool) -> list[s
         note = f"  # {comment(flag.help)}" if flag.help else ""
         if _is_gangs(flag) and program.launcher_for(gang=gang) == "torchrun":
             set_lines.append(f"    {name}: pytorch  # torchrun starts its processes")
-        elif group := _demand(flag, program):
-            others = f"one of {', '.join(group)} is" if len(group) > 1 else "it is"
-            set_lines.append(f"    {name}: {scalar(values.get(flag.name, TO_SET))}  # {others} required")
-        elif flag.required:
+        elif flag.required or _is_demanded(flag, program):
             set_lines.append(f"    {name}: {scalar(values.get(flag.name, TO_SET))}  # {_required(flag, data)}")
         elif flag.name == data:
             comments.append(f'    # {name}: "{{data_dir}}"{note}')
@@ -103,12 +104,21 @@ def _flags(program: Program, values: Mapping[str, str], *, gang: bool) -> list[s
     return ["  arguments:", *set_lines, *comments]
 
 
-def _demand(flag: Flag, program: Program) -> tuple[str, ...]:
-    """The group of options that the program demands one from, if a flag is its first and none is given otherwise."""
+def _is_demanded(flag: Flag, program: Program) -> bool:
+    """Whether a program ends with an error without a flag, and nothing else may be in its place."""
+    return (flag.attribute,) in _demands(program)
+
+
+def alternatives(program: Program) -> list[str]:
+    """Flags that may stand for each other, as a text for each group: the program demands one of it."""
+    return [comment(", ".join(group)) for group in _demands(program) if len(group) > 1]
+
+
+def _demands(program: Program) -> list[tuple[str, ...]]:
+    """The groups of options that a program demands one from, if none of them is given otherwise."""
     given = {program.flags[name].attribute for name in program.outputs}
     given |= {each.attribute for each in program.flags.values() if each.required}
-    groups = (group for group in program.one_of if not given & set(group))
-    return next((group for group in groups if group[0] == flag.attribute), ())
+    return [group for group in program.one_of if not given & set(group)]
 
 
 def _is_gangs(flag: Flag) -> bool:

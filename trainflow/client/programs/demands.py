@@ -37,16 +37,36 @@ def demands(tree: ast.AST, flags: Iterable[Flag]) -> list[tuple[str, ...]]:
         for node in ast.walk(function)
     }
     unset = {flag.attribute for flag in flags if flag.default is None and not (flag.is_switch or flag.required)}
-    found = [
-        tuple(_missing(node.test)) if isinstance(node, ast.If) and _refuses(node) else _asserted(node)
-        for node in ast.walk(tree)
-        if node not in inner and node not in functions
-    ]
+    found = [_demanded(node) for node in ast.walk(tree) if node not in inner and node not in functions]
     return [names for names in dict.fromkeys(found) if names and set(names) <= unset]
 
 
-def _refuses(node: ast.If) -> bool:
-    first = node.body[0]
+def _demanded(node: ast.AST) -> tuple[str, ...]:
+    """Names of which a statement demands one; none for other statements."""
+    if not isinstance(node, ast.If):
+        return _asserted(node)
+    return tuple(_missing(node.test) if _refuses(node.body) else _branches(node))
+
+
+def _branches(node: ast.If) -> list[str]:
+    """Names in `if a is not None: … elif b is not None: … else: raise`; none for other branches.
+
+    The last test may be `elif c is None: raise`. Of two names there that are both required, the first counts.
+    """
+    given = _compared_with_none(node.test, ast.IsNot) or _option(node.test)
+    other = node.orelse[0] if len(node.orelse) == 1 else None
+    if not given:
+        missing = _compared_with_none(node.test.values[0] if isinstance(node.test, ast.BoolOp) else node.test, ast.Is)
+        return [missing] if missing and _refuses(node.body) else []
+    if isinstance(other, ast.If):
+        others = _branches(other)
+    else:
+        return [given] if node.orelse and _refuses(node.orelse) else []
+    return [given, *others] if others else []
+
+
+def _refuses(statements: list[ast.stmt]) -> bool:
+    first = statements[0]
     call = first.value if isinstance(first, ast.Expr) else None
     return isinstance(first, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in REFUSALS)
 
@@ -72,6 +92,8 @@ def _compared_with_none(node: ast.expr, operator: type[ast.cmpop]) -> str:
 
 
 def _negated(node: ast.expr) -> str:
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, ast.Attribute):
-        return last_name(node.operand)
-    return ""
+    return _option(node.operand) if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) else ""
+
+
+def _option(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else ""
