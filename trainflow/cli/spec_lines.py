@@ -74,6 +74,8 @@ def _environment(program: Program) -> Iterator[str]:
         for name, output in program.variables.items()
     ]
     yield from ["  env:", *lines] if lines else ["  # env: {NAME: value}"]
+    if (library := program.place.shadow if program.place else None) is not None:
+        yield f"  # {library} is the image's; with env {{PYTHONPATH: src}} it is src/{library} of this folder"
 
 
 def _flags(program: Program, values: Mapping[str, str], *, gang: bool) -> list[str]:

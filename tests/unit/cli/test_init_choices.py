@@ -73,3 +73,16 @@ def test_branches_that_accept_nothing_demand_nothing(branches: str, tmp_path: Pa
     text, _, notes = spec(tmp_path, FLAGS + branches)
     assert "is required" not in text
     assert notes == []
+
+
+@pytest.mark.parametrize(
+    ("package", "environment"), [("mine", {"PYTHONPATH": "src"}), ("lightning", None), ("transformers", None)]
+)
+def test_a_checkout_of_a_library_does_not_hide_the_installed_one(
+    package: str, environment: dict[str, str] | None, tmp_path: Path
+) -> None:
+    text, document, _ = spec(tmp_path, f"import {package}\n", {f"src/{package}/__init__.py": ""})
+    assert document["workload"].get("env") == environment
+    assert spec(tmp_path, f"import {package}, own\n", {"src/own/__init__.py": ""})[1]["workload"]["env"]
+    is_named = f"# {package} is the image's; with env {{PYTHONPATH: src}} it is src/{package} of this folder" in text
+    assert is_named == (environment is None)

@@ -6,7 +6,9 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainflow.client.programs.source import Module
+from trainflow.client.programs.source import NOT_FOLLOWED, Module
+
+SOURCE_FOLDER = "src"
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Place:
     search_path: str | None = None
     """Folder below the code that its imports need, for PYTHONPATH."""
     reason: str = ""
+    shadow: str | None = None
+    """Library that the program imports and whose source is below `src`: the image's is used."""
 
 
 def find_place(script: Path, folder: Path, module: Module) -> Place:
@@ -29,16 +33,20 @@ def find_place(script: Path, folder: Path, module: Module) -> Place:
         module: Its source.
     """
     relative = script.relative_to(folder)
-    search_path = _source_folder(folder, module)
+    inside = _packages_in_source_folder(folder, module)
+    own = set(inside) - NOT_FOLLOWED
+    search_path = SOURCE_FOLDER if own else None
+    shadow = inside[0] if inside and not own else None
     if not _is_part_of_package(module):
-        return Place(script=relative.as_posix(), search_path=search_path)
+        return Place(script=relative.as_posix(), search_path=search_path, shadow=shadow)
     parts = relative.with_suffix("").parts
-    if parts[0] == "src" and len(parts) > 2:
-        parts, search_path = parts[1:], "src"
+    if parts[0] == SOURCE_FOLDER and len(parts) > 2:
+        parts, search_path, shadow = parts[1:], SOURCE_FOLDER, None
     if len(parts) < 2 or not all(part.isidentifier() for part in parts):
-        return Place(script=relative.as_posix(), search_path=search_path)
+        return Place(script=relative.as_posix(), search_path=search_path, shadow=shadow)
     name = ".".join(parts).removesuffix(".__main__")
-    return Place(module=name, search_path=search_path, reason="it needs its package: it has relative imports")
+    reason = "it needs its package: it has relative imports"
+    return Place(module=name, search_path=search_path, reason=reason, shadow=shadow)
 
 
 def _is_part_of_package(module: Module) -> bool:
@@ -50,11 +58,9 @@ def _is_part_of_package(module: Module) -> bool:
     )
 
 
-def _source_folder(folder: Path, module: Module) -> str | None:
-    """`src`, if a package that the program imports is there and not beside it."""
+def _packages_in_source_folder(folder: Path, module: Module) -> list[str]:
+    """Packages that the program imports, and that are below `src` and not beside it."""
     packages = {name.split(".")[0] for name in module.imports}
-    for name in sorted(packages):
-        inside, beside = folder / "src" / name, folder / name
-        if inside.is_dir() and not beside.exists():
-            return "src"
-    return None
+    return [
+        name for name in sorted(packages) if (folder / SOURCE_FOLDER / name).is_dir() and not (folder / name).exists()
+    ]
