@@ -16,9 +16,9 @@ from pathlib import Path
 from trainer.lost_files import is_ignored
 from trainer.runtime.files import written_whole
 from trainer.runtime.node import SHARED_NOTES
+from trainflow.protocol.placeholders import WORKING_FOLDER
 
-NAME = "workspace"
-"""Folder of the first node, below the run's folder, and of the published files."""
+NAME = WORKING_FOLDER
 
 GivenFiles = Mapping[str, tuple[int, int]]
 """Size, and time of the last change in seconds, of each file that a node was given, by its path: the code's, and copies

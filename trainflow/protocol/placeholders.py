@@ -17,6 +17,9 @@ RANK = "rank"
 CHECKPOINT = "checkpoint"
 """Path of a checkpoint, only in `checkpoint.resume`."""
 
+WORKING_FOLDER = "workspace"
+"""Working folder of the first node's training below the run's folder, and of the published files."""
+
 STEP = "{step}"
 """Number of a checkpoint's step, only in `checkpoint.path`. It matches any number and is never filled in."""
 

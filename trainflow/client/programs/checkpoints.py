@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from trainflow.client.programs.command_lines import CommandLine, Style
 from trainflow.client.programs.libraries import Library
 from trainflow.client.programs.options import Flag
-from trainflow.client.programs.outputs import FOLDER_WRITERS, Output, uses_behind
+from trainflow.client.programs.outputs import FOLDER_WRITERS, Output, uses_behind, without_option
 from trainflow.client.programs.path_calls import TESTS
 from trainflow.client.programs.path_uses import Condition, Use
-from trainflow.protocol.placeholders import STEP
+from trainflow.protocol.checkpoint_pattern import ANY_FOLDERS
+from trainflow.protocol.placeholders import STEP, WORKING_FOLDER
 
 RESUME_NAMES = (
     *("resume_from_checkpoint", "resume_from", "resume_path", "resume_ckpt", "resume_checkpoint", "resume_file"),
@@ -91,7 +92,8 @@ def checkpoints(
     flag = resume_flag(flags, uses, given)
     words = _words(flag, program.style)
     if library is not None and library.checkpoints is not None:
-        return Checkpoints(library.checkpoints, library.last_file, words, "the library's", is_certain=bool(words))
+        path = library.checkpoints if given else f"{WORKING_FOLDER}/{ANY_FOLDERS}/{library.checkpoints}"
+        return Checkpoints(path, library.last_file, words, "the library's", is_certain=bool(words))
     found = next(iter(sorted(_patterns(uses, flags, given), key=_rank)), None)
     if found is None:
         return Checkpoints(resume=words)
@@ -111,13 +113,26 @@ def _words_of_own_reading(
     """Words that make a program read the file that it has written; None if the source does not show that it does."""
     names = {flag.attribute: flag for flag in flags.values() if not flag.alias_for}
     for use in uses:
-        if use.kind != "read" or use.function in TESTS or use.path != written.path:
+        if use.kind != "read" or use.function in TESTS or not _is_same(use, written):
             continue
         conditions = [each for each in use.conditions if each.option != use.path.option]
+        if not (conditions or use.is_tried or _is_looked_for(use, uses)):
+            continue  # the first start would fail: it is read after it was written, such as the best model at the end
         if all(each.option in names for each in conditions):
             words = (_condition_words(names[str(each.option)], each, style) for each in conditions)
             return tuple(word for some in words for word in some)
     return None
+
+
+def _is_same(one: Use, other: Use) -> bool:
+    """Whether two uses are at the same path, as in `out/last.pt` and `./out/last.pt`."""
+    paths = [(use.path.option, posixpath.normpath(use.path.tail)) for use in (one, other)]
+    return paths[0] == paths[1]
+
+
+def _is_looked_for(read: Use, uses: Sequence[Use]) -> bool:
+    """Whether the program looks if a file is there."""
+    return any(use.function in TESTS and _is_same(use, read) for use in uses)
 
 
 def _condition_words(flag: Flag, condition: Condition, style: Style) -> tuple[str, ...]:
@@ -147,15 +162,19 @@ def _is_read(flag: Flag, uses: Sequence[Use]) -> bool:
 
 def _patterns(uses: Sequence[Use], flags: Mapping[str, Flag], given: Mapping[str, Output]) -> Iterator[tuple[str, Use]]:
     """Patterns of the checkpoints below the run's folder, each with the call that writes one."""
+    beside = set(without_option(uses))
     places = {flags[name].attribute: output.path for name, output in given.items()}
-    for use in uses:
-        if use.kind != "checkpoint" or use.path.option not in places:
-            continue  # a folder of tensors or of text, or the path of something else
-        place = places[use.path.option]
-        path = posixpath.normpath(f"{place}/{use.path.tail}" if _is_inside(use) else place + use.path.tail)
-        pattern = _one_step(path)
+    for use in (use for use in uses if use.kind == "checkpoint"):  # no folder of tensors or of text
+        if use.path.option in places:
+            place = places[use.path.option]
+            path = f"{place}/{use.path.tail}" if _is_inside(use) else place + use.path.tail
+        elif use in beside and not use.path.tail.startswith(("/", "~", "*")):
+            path = f"{WORKING_FOLDER}/{use.path.tail}"
+        else:
+            continue
+        pattern = _one_step(posixpath.normpath(path))
         name = posixpath.basename(pattern)
-        if pattern.startswith(("..", "/")) or pattern.replace(STEP, "").strip("./*") == "":
+        if pattern.startswith(("..", "/")) or name == "*" or pattern.replace(STEP, "").strip("./*") == "":
             continue
         if LIKE_CHECKPOINT.search(pattern) and (STEP in name or not FINAL.search(name)):
             yield pattern, use
@@ -169,7 +188,7 @@ def _one_step(path: str) -> str:
     """A pattern with one number of steps, the last one, and `*` for what is not known."""
     parts = [re.sub(r"[{}\[\]?]", "*", part) for part in path.split(STEP)]
     text = parts[0] if len(parts) == 1 else "*".join(parts[:-1]) + STEP + parts[-1]
-    return re.sub(r"\*+", "*", text)
+    return re.sub(r"(?<![^/])\*(?:[-_.]?\*)*(?=/)", "*", re.sub(r"\*+", "*", text))
 
 
 def _rank(found: tuple[str, Use]) -> tuple[bool, bool, bool, int, str]:

@@ -112,19 +112,22 @@ def variables(uses: Iterable[Use]) -> dict[str, Output]:
 def written_beside(uses: Iterable[Use]) -> dict[str, Use]:
     """Files and folders in the working folder that no flag changes, by their path, each with a call that writes it."""
     found: dict[str, Use] = {}
-    calls = list(uses)
-    with_flag = {(use.module, use.line) for use in calls if use.path.option}
-    for use in calls:
-        if (use.module, use.line) in with_flag:
-            continue
+    for use in without_option(uses):
         path = posixpath.normpath(use.path.tail or ".")
-        if use.kind == "read" or use.path.option or path in (".", "/") or path.startswith(("/", "..", "*", "~")):
+        if use.kind == "read" or path in (".", "/") or path.startswith(("/", "..", "*", "~")):
             continue
         if use.kind != "folder" and not set("./") & set(path):
             continue  # the name of a format, or of a key
         if len(path) < 100 and path.isprintable() and not INPUTS.search(path.split("/")[0].lower()):
             found.setdefault(path.replace("{step}", "*"), use)
     return found
+
+
+def without_option(uses: Iterable[Use]) -> list[Use]:
+    """Uses of paths that no option begins, by calls that have no path of an option either."""
+    calls = list(uses)
+    with_option = {(use.module, use.line) for use in calls if use.path.option}
+    return [use for use in calls if (use.module, use.line) not in with_option]
 
 
 def uses_behind(flag: Flag, uses: Iterable[Use]) -> list[Use]:

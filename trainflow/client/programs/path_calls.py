@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -103,6 +104,10 @@ CALLS: Mapping[str, tuple[PathCall, ...]] = {
 Sources: torch 2.13, safetensors 0.6, accelerate 1.11, transformers 5, Lightning 2.6, DeepSpeed 0.18, orbax 0.11.
 """
 
+READS_BY_NAME = re.compile(r"^_?(load|resume|restore)(_\w+)?_(checkpoint|ckpt|snapshot)$")
+"""Names of other functions that read a checkpoint, whatever their parameters are. They count where the program's files
+do not contain the function."""
+
 TESTS = frozenset({"isfile", "exists", "listdir", "isdir", "glob"})
 """Calls that only look whether a path is there."""
 
@@ -118,6 +123,8 @@ def paths_in(call: ast.Call) -> Iterator[tuple[Kind, ast.expr]]:
         if not entry.owners or owner in entry.owners:
             yield from ((entry.kind, path) for path in _arguments(call, entry))
             return
+    if name not in CALLS and READS_BY_NAME.search(name):
+        yield from (("read", path) for path in (*call.args, *keywords(call).values()))
 
 
 def _arguments(call: ast.Call, entry: PathCall) -> Iterator[ast.expr]:
@@ -133,6 +140,7 @@ def _arguments(call: ast.Call, entry: PathCall) -> Iterator[ast.expr]:
 def _opened(call: ast.Call) -> Iterator[tuple[Kind, ast.expr]]:
     is_method = isinstance(call.func, ast.Attribute) and dotted(call.func) not in (
         *("io.open", "gzip.open", "codecs.open", "fs.open", "bz2.open", "gfile.open", "tf.io.gfile.open"),
+        *("fsspec.open", "smart_open.open"),
     )
     modes = call.args[0 if is_method else 1 :]
     mode = literal(modes[0] if modes else keywords(call).get("mode")) or "r"

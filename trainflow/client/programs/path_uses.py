@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainflow.client.programs.flow import ALL_OPTIONS, MAX_PATHS, Flow, Origin, Scope
 from trainflow.client.programs.options import literal
-from trainflow.client.programs.path_calls import Kind, paths_in
+from trainflow.client.programs.path_calls import CALLS, Kind, paths_in
 from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import Module, Sources, last_name
 
@@ -39,6 +39,12 @@ class Use:
     module: Module
     conditions: tuple[Condition, ...] = ()
     """Values of options that the call depends on."""
+    is_tried: bool = False
+    """Whether the program goes on if the call fails."""
+
+
+Tests = tuple[ast.expr | ast.Try, ...]
+"""What stands in front of a statement: tests, and the beginnings of blocks whose errors are handled."""
 
 
 class _Facts(ast.NodeVisitor):
@@ -47,10 +53,10 @@ class _Facts(ast.NodeVisitor):
     def __init__(self, region: Region) -> None:
         self.scope = Scope(region.module)
         self.assignments: list[tuple[Scope, ast.expr, ast.expr]] = []
-        self.calls: list[tuple[Scope, ast.Call, tuple[ast.expr, ...]]] = []
+        self.calls: list[tuple[Scope, ast.Call, Tests]] = []
         self.returns: list[tuple[Scope, ast.AST, ast.expr]] = []
         self.definitions: list[tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef]] = []
-        self.tests: tuple[ast.expr, ...] = ()
+        self.tests: Tests = ()
         self.visit(region.node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -77,6 +83,15 @@ class _Facts(ast.NodeVisitor):
         self.tests = tests
         for statement in node.orelse:
             self.visit(statement)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        tests = self.tests
+        self.tests = (*tests, node) if node.handlers else tests
+        for statement in node.body:
+            self.visit(statement)
+        self.tests = tests
+        for part in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(part)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for target in node.targets:
@@ -219,12 +234,12 @@ def _pass_to_parameters(flow: Flow, call: ast.Call, scope: Scope) -> None:
                 _add(flow.variables[id(function), name], flow.origins(value, scope))
 
 
-Callers = Mapping[ast.AST, list[tuple[Scope, tuple[ast.expr, ...]]]]
+Callers = Mapping[ast.AST, list[tuple[Scope, Tests]]]
 
 
 def _callers(flow: Flow, facts: Iterable[_Facts]) -> Callers:
     """The calls of each function: their scopes, and the tests in front of them."""
-    found: dict[ast.AST, list[tuple[Scope, tuple[ast.expr, ...]]]] = defaultdict(list)
+    found: dict[ast.AST, list[tuple[Scope, Tests]]] = defaultdict(list)
     for each in facts:
         for scope, call, tests in each.calls:
             for _, function, _ in flow.called(call, scope):
@@ -232,22 +247,24 @@ def _callers(flow: Flow, facts: Iterable[_Facts]) -> Callers:
     return found
 
 
-def _uses(flow: Flow, scope: Scope, call: ast.Call, tests: tuple[ast.expr, ...], callers: Callers) -> Iterator[Use]:
-    if isinstance(call.func, ast.Name) and any(not node.args.vararg for _, node, _ in flow.called(call, scope)):
+def _uses(flow: Flow, scope: Scope, call: ast.Call, tests: Tests, callers: Callers) -> Iterator[Use]:
+    if (isinstance(call.func, ast.Name) or last_name(call.func) not in CALLS) and any(
+        not node.args.vararg for _, node, _ in flow.called(call, scope)
+    ):
         return  # the program's own function: its body says what it does
     conditions = tuple(_conditions(flow, scope, tests, callers))
+    is_tried = any(isinstance(test, ast.Try) for test in tests)
     for kind, path in paths_in(call):
         for origin in sorted(flow.origins(path, scope)):
             if not origin.is_namespace:
-                yield Use(kind, origin, last_name(call.func), call.lineno, scope.module, conditions)
+                yield Use(kind, origin, last_name(call.func), call.lineno, scope.module, conditions, is_tried)
 
 
-def _conditions(
-    flow: Flow, scope: Scope, tests: tuple[ast.expr, ...], callers: Callers, depth: int = 3
-) -> Iterator[Condition]:
+def _conditions(flow: Flow, scope: Scope, tests: Tests, callers: Callers, depth: int = 3) -> Iterator[Condition]:
     """The tests in front of a call, and in front of the only call of its function."""
     for test in tests:
-        yield from _tested(flow, test, scope)
+        if not isinstance(test, ast.Try):
+            yield from _tested(flow, test, scope)
     calls = callers.get(scope.node, []) if scope.node is not None else []
     if depth and len(calls) == 1:
         yield from _conditions(flow, *calls[0], callers, depth - 1)
@@ -258,6 +275,8 @@ def _tested(flow: Flow, test: ast.expr, scope: Scope) -> Iterator[Condition]:
         case ast.BoolOp(op=ast.And(), values=values):
             for value in values:
                 yield from _tested(flow, value, scope)
+        case ast.Compare(left=ast.Name(id="__name__")):
+            return
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str(value))]):
             yield from (Condition(name, value) for name in _options(flow, left, scope) or [None])
         case ast.Compare(left=left, ops=[ast.IsNot() | ast.NotEq() | ast.Is() | ast.Eq()]):
