@@ -44,7 +44,8 @@ SOURCES = [
     ),
     (
         "import fsspec, torch\ndef load(path):\n    try: file = fsspec.open(path)\n"
-        "    except FileNotFoundError: return\n    with file as f: torch.load(f)\npath = 'snapshot.pt'\nload(path)\ntorch.save(1, path)",
+        "    except FileNotFoundError: return\n    with file as f: torch.load(f)\n"
+        "path = 'snapshot.pt'\nload(path)\ntorch.save(1, path)",
         ("workspace/snapshot.pt", (), True),
     ),
     (  # names that are joined from unknown parts are one folder
