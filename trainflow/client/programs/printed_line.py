@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from trainflow.client.programs.printed_parts import Part, parts_of_call
+from trainflow.client.programs.printed_parts import Part, Value, parts_of_call
 from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import Module, last_name
 from trainflow.progress.reader import ProgressReader
@@ -57,6 +57,10 @@ VALUE = r"[-+.\w]+"
 
 SAMPLES = ((1200, "2.3125"), (1300, "2.25"), (1400, "2.1875"), (1500, "2.125"))
 """Steps and losses of the lines that are given to `auto`."""
+
+
+TOTAL = "5000"
+"""Constant in these lines."""
 
 
 @dataclass(frozen=True)
@@ -163,25 +167,64 @@ def _names_in(node: ast.AST) -> Iterator[str]:
 def _is_read_without_help(parts: Sequence[Part]) -> bool:
     """Whether `progress: auto` finds the steps in lines like this one."""
     reader, logged_at = ProgressReader("auto"), datetime(2026, 1, 1, tzinfo=UTC)
-    lines = [_sample(parts, step, loss) for step, loss in SAMPLES]
+    counted = _counted(parts)
+    lines = [_sample(parts, counted, step, loss) for step, loss in SAMPLES]
     steps = [step for line in lines for step in reader.read(LogLine(logged_at=logged_at, text=line))]
-    found = {(step.step, str(step.loss)) for step in steps}
-    return {(step, str(float(loss))) for step, loss in SAMPLES[1:]} <= found
+    if counted is None:
+        return False
+    if _is_step(parts, counted):
+        return {(step, float(loss)) for step, loss in SAMPLES[1:]} <= {(step.step, step.loss) for step in steps}
+    numbers = [step.step for step in steps]
+    return {float(loss) for _, loss in SAMPLES[1:]} <= {step.loss for step in steps} and numbers == sorted(set(numbers))
 
 
-def _sample(parts: Sequence[Part], step: int, loss: str) -> str:
-    """The line that a program prints at a step."""
+def _counted(parts: Sequence[Part]) -> int | None:
+    """Position among the values of the one that rises from line to line: a step, a number of a total, or an epoch."""
     names = [name for name, _ in _names(parts)]
-    number = -1
-    text = ""
+    if "step" in names:
+        return names.index("step")
+    numbers = [number for number, (name, total) in enumerate(zip(names, _totals(parts), strict=True)) if not name]
+    behind = next((number for number in numbers if number + 1 < len(names) and _totals(parts)[number + 1]), None)
+    return behind if behind is not None else names.index("epoch") if "epoch" in names else None
+
+
+def _is_step(parts: Sequence[Part], counted: int) -> bool:
+    """Whether the number that rises is a step of the whole training, and not of an epoch."""
+    names = [name for name, _ in _names(parts)]
+    return names[counted] == "step" and not ("epoch" in names and _counts_batches(parts))
+
+
+def _totals(parts: Sequence[Part]) -> list[bool]:
+    """Whether each value is the same in every line: constants, and totals as in `3/100` and `3 of 100`."""
+    before = ""
+    found = []
     for part in parts:
         if isinstance(part, str):
-            text += part
+            before += part
+        else:
+            found.append(part.is_constant or (bool(found) and before.strip() in ("/", "of")))
+            before = ""
+    return found
+
+
+def _sample(parts: Sequence[Part], counted: int | None, step: int, loss: str) -> str:
+    """The line that a program prints at a step."""
+    names = [name for name, _ in _names(parts)]
+    totals = _totals(parts)
+    texts = []
+    number = -1
+    for before, part in zip((None, *parts), parts, strict=False):
+        if isinstance(part, str):
+            texts.append(part)
             continue
         number += 1
-        value = {"step": f"{step:,}" if part.has_commas else str(step), "loss": loss}.get(names[number], "3")
-        text += value
-    return text.strip()
+        if number == counted:
+            texts.append(f"{step:,}" if part.has_commas else str(step))
+        elif isinstance(before, Value):
+            continue  # a text that is only added in some lines
+        else:
+            texts.append(loss if names[number] == "loss" else TOTAL if totals[number] else "3")
+    return "".join(texts).strip()
 
 
 def line_pattern(parts: Sequence[Part]) -> str | None:
@@ -192,7 +235,11 @@ def line_pattern(parts: Sequence[Part]) -> str | None:
     """
     names = list(_names(parts))
     groups = {name for name, _ in names if name}
-    if "step" not in groups and "epoch" in groups and all(name for name, _ in names):
+    if (
+        "step" not in groups
+        and "epoch" in groups
+        and all(name or total for (name, _), total in zip(names, _totals(parts), strict=True))
+    ):
         names = [("step" if name == "epoch" else name, begin) for name, begin in names]
         groups = {name for name, _ in names if name}
     if not {"step", "loss"} <= groups:
@@ -219,6 +266,8 @@ def line_pattern(parts: Sequence[Part]) -> str | None:
 def _names(parts: Sequence[Part]) -> list[tuple[str, int]]:
     """Name of each value, and where it begins in the text before the value. Unknown ones have an empty name."""
     words = list(_words_before(parts))
+    values = [part for part in parts if isinstance(part, Value)]
+    words = [("", "", 0) if value.is_constant else word for value, word in zip(values, words, strict=True)]
     names = [_group(word, before=before) for word, before, _ in words]
     for meaning, others in (("step", OTHER_STEPS), ("loss", OTHER_LOSSES)):
         if meaning not in names:

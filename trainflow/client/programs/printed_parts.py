@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainflow.client.programs.options import assigned, keywords, literal
 from trainflow.client.programs.source import last_name
 
-OLD_FORMAT = re.compile(r"%(?:\(\w+\))?(?P<padding>[-+ #0]*\d*)(?:\.\d+)?[diufeEgGrs]")
-NEW_FORMAT = re.compile(r"\{[^{}:]*(?::(?P<padding>[^{}]*))?\}")
+OLD_FORMAT = re.compile(r"%(?:\((?P<key>\w+)\))?(?P<padding>[-+ #0]*\d*)(?:\.\d+)?[diufeEgGrs]")
+NEW_FORMAT = re.compile(r"\{(?P<key>\w*)[^{}:]*(?::(?P<padding>[^{}]*))?\}")
 PADDED = re.compile(r"^.?[<>^=]|^[ +]?0?[1-9]")
 MARKUP = re.compile(r"\[/?[a-z][a-z0-9_# ]*\]|\[/\]|\x1b\[[0-9;]*m")
 """Colours of Rich and of terminals, which a log does not have or which a reader leaves out."""
+
+CONSTANTS = re.compile(r"^(max_\w+|(num|n|total)_(epochs|batches)|epochs)$")
+"""Names of what a program does not count but knows before."""
 
 MOST_DEEP = 5
 """Most variables that hold parts of one text."""
@@ -28,6 +31,8 @@ class Value:
     """Whether spaces may come before it."""
     has_commas: bool = False
     """Whether it has separators of thousands."""
+    is_constant: bool = False
+    """Whether it is the same in every line, such as `len(loader)`."""
 
 
 Part = str | Value
@@ -48,7 +53,7 @@ def parts_of_call(call: ast.Call, function: ast.AST | None) -> Iterator[Part]:
 def _parts_of_call(call: ast.Call, function: ast.AST | None) -> Iterator[Part]:
     first = call.args[0] if call.args else None
     if isinstance(first, ast.Constant) and isinstance(first.value, str) and OLD_FORMAT.search(first.value):
-        yield from _split(first.value, OLD_FORMAT)  # logger.info("step %d", step)
+        yield from _split(first.value, OLD_FORMAT, call.args[1:])  # logger.info("step %d", step)
         return
     separator = literal(keywords(call).get("sep"))
     for number, argument in enumerate(call.args):
@@ -64,16 +69,17 @@ def _parts(node: ast.expr, function: ast.AST | None, depth: int) -> Iterator[Par
         for piece in node.values:
             if isinstance(piece, ast.FormattedValue):
                 spec = "" if piece.format_spec is None else ast.unparse(piece.format_spec).strip("f'\"")
-                yield _value(spec)
+                yield _value(spec, piece.value)
             else:
                 yield from _parts(piece, function, depth)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _parts(node.left, function, depth)
         yield from _parts(node.right, function, depth)
-    elif (text := _formatted(node, ast.Mod)) is not None:
-        yield from _split(text, OLD_FORMAT)
-    elif (text := _formatted(node, ast.Call)) is not None:
-        yield from _split(text, NEW_FORMAT)
+    elif isinstance(node, ast.BinOp) and (text := _formatted(node, ast.Mod)) is not None:
+        values = list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right]
+        yield from _split(text, OLD_FORMAT, values)
+    elif isinstance(node, ast.Call) and (text := _formatted(node, ast.Call)) is not None:
+        yield from _split(text, NEW_FORMAT, node.args, keywords(node))
     elif isinstance(node, ast.Call) and last_name(node.func) == "join" and node.args:
         yield from _joined(node, function, depth)
     elif isinstance(node, ast.Call) and last_name(node.func) == "dumps" and node.args:
@@ -84,11 +90,19 @@ def _parts(node: ast.expr, function: ast.AST | None, depth: int) -> Iterator[Par
         for each in texts:
             yield from _parts(each, function, depth - 1)
     else:
-        yield Value()
+        yield _value("", node)
 
 
-def _value(spec: str) -> Value:
-    return Value(padded=bool(PADDED.search(spec)), has_commas="," in spec)
+def _value(spec: str, node: ast.expr | None) -> Value:
+    return Value(padded=bool(PADDED.search(spec)), has_commas="," in spec, is_constant=_is_constant(node))
+
+
+def _is_constant(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.BinOp):
+        return _is_constant(node.left) and (isinstance(node.right, ast.Constant) or _is_constant(node.right))
+    if isinstance(node, ast.Call):
+        return last_name(node.func) == "len"
+    return bool(CONSTANTS.search(last_name(node)))
 
 
 def _joined(call: ast.Call, function: ast.AST | None, depth: int) -> Iterator[Part]:
@@ -108,7 +122,7 @@ def _object(node: ast.Dict) -> Iterator[Part]:
     yield "{"
     for number, key in enumerate(node.keys):
         yield f'{", " if number else ""}"{literal(key)}": '
-        yield Value()
+        yield _value("", node.values[number])
     yield "}"
 
 
@@ -141,10 +155,21 @@ def _formatted(node: ast.expr, kind: type[ast.AST]) -> str | None:
     return inner.value if isinstance(inner, ast.Constant) and isinstance(inner.value, str) else None
 
 
-def _split(text: str, values: re.Pattern[str]) -> Iterator[Part]:
+def _split(
+    text: str, fields: re.Pattern[str], values: Sequence[ast.expr], named: Mapping[str, ast.expr] | None = None
+) -> Iterator[Part]:
     end = 0
-    for found in values.finditer(text):
+    for number, found in enumerate(fields.finditer(text)):
         yield text[end : found.start()]
-        yield _value(found["padding"] or "")
+        yield _value(found["padding"] or "", _value_behind(found["key"] or "", number, values, named or {}))
         end = found.end()
     yield text[end:]
+
+
+def _value_behind(key: str, number: int, values: Sequence[ast.expr], named: Mapping[str, ast.expr]) -> ast.expr | None:
+    """The value that a field of a format stands for: by its name, its number or its position."""
+    if key.isdecimal():
+        number = int(key)
+    elif key:
+        return named.get(key)
+    return values[number] if number < len(values) else None
