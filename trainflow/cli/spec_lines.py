@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from trainflow.client.programs.arguments import TO_SET
 from trainflow.client.programs.options import Flag
 from trainflow.client.programs.outputs import written_beside
 from trainflow.client.programs.program import DATA_FLAGS, Program
+from trainflow.protocol.placeholders import WORKING_FOLDER
 
 PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 """Texts that need no quotes in YAML, as far as they are not read as something else."""
@@ -238,15 +240,32 @@ def checkpoint(program: Program) -> list[str]:
 
 def notes(program: Program) -> list[str]:
     """Sentences about the program that a person should know before the run."""
+    return [*_note_on_files_beside(program), *_notes_on_paths_above(program)]
+
+
+def _note_on_files_beside(program: Program) -> Iterator[str]:
     beside = written_beside(program.uses)
     if not beside:
-        return []
+        return
     names = [f"{path} (line {use.line})" for path, use in list(beside.items())[:MOST_NAMED]]
     more = f" and {len(beside) - MOST_NAMED} more" if len(beside) > MOST_NAMED else ""
-    return [
-        f"the program writes {', '.join(names)}{more} into its working folder, and no flag changes that: "
-        "let it write below {run_dir}, or see docs/workloads.md for what becomes of such files"
-    ]
+    yield (
+        f"the program writes {', '.join(names)}{more} into its working folder, and no flag changes that: the folder is "
+        f"{{run_dir}}/{WORKING_FOLDER}, and a restart finds the files there"
+    )
+
+
+def _notes_on_paths_above(program: Program) -> Iterator[str]:
+    """Sentences about paths such as `../data`: what is there in a run, and what is not."""
+    above = program.above
+    whole = [path for path in above if not any(path.startswith(f"{other}/") for other in above if other != "..")]
+    for path, line in [(path, above[path]) for path in whole[:MOST_NAMED]]:
+        place = posixpath.normpath(f"{WORKING_FOLDER}/{path}")
+        begin = f"line {line} names {path}, which is above the folder of the code and is not packed"
+        if place.startswith(".."):
+            yield f"{begin}; in a run it is outside of the run's folder, where the program cannot write"
+        else:
+            yield f"{begin}; in a run it is {_place(place)}, without your files, writable and published"
 
 
 def scalar(value: Any) -> str:

@@ -6,6 +6,7 @@
 | `source`, `reachable` | which files a program has, and which parts of them it can reach |
 | `command_lines`, `options`, `signatures`, `words`, `demands` | what its command line takes and requires |
 | `flow`, `path_uses`, `path_calls` | which option a path begins with, and what is done there |
+| `paths_above` | which paths it names above its working folder |
 | `outputs`, `checkpoints` | which options say where it writes, and how it continues from a checkpoint |
 | `libraries` | which launcher it needs, and which library has its training loop |
 | `one_process` | whether one process of it trains without a launcher |

@@ -15,6 +15,7 @@ from trainflow.client.programs.libraries import find_start, library
 from trainflow.client.programs.options import Flag
 from trainflow.client.programs.outputs import Output, outputs, variables
 from trainflow.client.programs.path_uses import Use, uses_of_paths
+from trainflow.client.programs.paths_above import paths_above
 from trainflow.client.programs.placing import Place, find_place
 from trainflow.client.programs.printed_line import FoundProgress, find_progress
 from trainflow.client.programs.reachable import regions
@@ -70,6 +71,8 @@ class Program:
     """Groups of options, by their attributes: the program demands one of each group."""
     variables: Mapping[str, Output] = field(default_factory=dict)
     """Environment variables that say where it writes."""
+    above: Mapping[str, int] = field(default_factory=dict)
+    """Paths above the working folder that its source spells out, with their lines."""
     texts: frozenset[str] = frozenset()
     """Texts in its own file, such as names of files."""
 
@@ -143,6 +146,7 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
         else None,
         one_of=tuple(demands(tree, flags.values())),
         variables=variables(uses),
+        above=paths_above(found),
         texts=_texts(tree),
     )
     return replace(program, checkpoints=checkpoints(line, flags, uses, program.outputs, loop))
