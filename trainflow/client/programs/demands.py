@@ -42,7 +42,7 @@ def demands(tree: ast.AST, flags: Iterable[Flag]) -> list[tuple[str, ...]]:
 
 
 def _demanded(node: ast.AST) -> tuple[str, ...]:
-    """Names of which a statement demands one; none for other statements."""
+    """Alternatives that a statement demands; none for other statements."""
     if not isinstance(node, ast.If):
         return _asserted(node)
     return tuple(_missing(node.test) if _refuses(node.body) else _branches(node))

@@ -33,15 +33,15 @@ FAILS = frozenset(("exit", "_exit", "abort", "error"))
 """Calls that end a program."""
 
 Uses = Literal["required", "optional", "absent"]
-"""What a program does with torchrun's variables and with a group of processes: it fails without them, tests for them,
-or has no statement with them."""
+"""Use of torchrun's variables and of a group of processes: the program fails without them, tests for them, or does not
+mention them."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
 class _Event:
-    """What a statement needs or calls, and whether a test for several processes stands in front of it."""
+    """A need or a call of a statement, and whether a test for several processes stands in front of it."""
 
     name: str
     is_guarded: bool

@@ -124,7 +124,7 @@ def written_beside(uses: Iterable[Use]) -> dict[str, Use]:
 
 
 def without_option(uses: Iterable[Use]) -> list[Use]:
-    """Uses of paths that no option begins, by calls that have no path of an option either."""
+    """Uses of paths that no option begins, by calls that have not a path of an option either."""
     calls = list(uses)
     with_option = {(use.module, use.line) for use in calls if use.path.option}
     return [use for use in calls if (use.module, use.line) not in with_option]

@@ -44,7 +44,7 @@ class Use:
 
 
 Tests = tuple[ast.expr | ast.Try, ...]
-"""What stands in front of a statement: tests, and the beginnings of blocks whose errors are handled."""
+"""Tests in front of a statement, and blocks around it whose errors are handled."""
 
 
 class _Facts(ast.NodeVisitor):

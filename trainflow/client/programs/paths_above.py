@@ -37,7 +37,7 @@ def paths_above(found: Iterable[Region]) -> dict[str, int]:
 
 
 def _inside_of_paths(region: Region) -> Iterator[ast.AST]:
-    """Texts that another part of a path stands in front of, as in `folder / ".."`, or that are no path."""
+    """Texts behind another part of a path, as in `folder / ".."`, and texts that are compared."""
     for node in region.nodes:
         if isinstance(node, ast.Call) and last_name(node.func) in JOINS:
             yield from node.args[1:] if last_name(node.func) != "joinpath" else node.args

@@ -197,7 +197,7 @@ def _is_step(parts: Sequence[Part], counted: int) -> bool:
 def _totals(parts: Sequence[Part]) -> list[bool]:
     """Whether each value is the same in every line: constants, and totals as in `3/100` and `3 of 100`."""
     before = ""
-    found = []
+    found: list[bool] = []
     for part in parts:
         if isinstance(part, str):
             before += part
