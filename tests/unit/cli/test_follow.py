@@ -512,6 +512,23 @@ def test_checkpoints_and_restarts_are_lines_and_stand_in_the_picture() -> None:
     assert ended.checkpoint_age_seconds == pytest.approx(45.8, abs=0.1)
 
 
+def test_steps_that_a_restarted_job_repeats_are_lines_again_and_those_of_the_job_before_are_not() -> None:
+    before = after(recorded("succeeded"), 90)
+    newest, start = before.steps[-1], before.steps[0]
+    failed_at = newest.logged_at + timedelta(seconds=2)
+    restart = Restart(stage="training", attempt=1, at=failed_at, error="WorkerFailed", message="it failed")
+    repeated = [replace(step, logged_at=failed_at + timedelta(seconds=step.step)) for step in before.steps[:25]]
+    view = PlainView()
+    shown = [*view.new_lines(before), *view.held_lines()]
+    assert any(f"step {newest.step // 10 * 10:,}" in line for line in shown)
+    started = replace(before, steps=(repeated[0], *before.steps[1:]), restarts=(restart,))
+    again = [*view.new_lines(started), *view.held_lines()]
+    assert [line.partition("step ")[2].partition("/")[0] for line in again if "step " in line] == [f"{start.step}"]
+    later = replace(started, steps=(*repeated, *before.steps[25:]))
+    lines = [*view.new_lines(later), *view.held_lines()]
+    assert [line.partition("step ")[2].partition("/")[0] for line in lines if "step " in line] == ["10", "20"]
+
+
 def test_the_time_of_the_end_has_its_date_where_it_is_another_day() -> None:
     now = after(recorded("succeeded"), 90)
     assert at_time(now.observed_at + timedelta(minutes=5), now) == "09:36 UTC"

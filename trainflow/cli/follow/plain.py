@@ -147,9 +147,13 @@ class PlainView:
             yield staging_line(snapshot.staging)
 
     def _steps(self, snapshot: RunState) -> Iterator[_Line]:
+        if len(snapshot.restarts) > self._num_restarts:
+            self._last_step = 0  # the next job may repeat steps
         final = snapshot.steps[-1].step if snapshot.steps and _has_stopped_training(snapshot) else None
         distance = max(STEPS_PER_LINE, (snapshot.total_steps or 0) // MAX_STEP_LINES)
         for step in snapshot.steps:
+            if snapshot.restarts and step.logged_at + WHOLE_SECOND < snapshot.restarts[-1].at:
+                continue  # of a job before
             is_due = self._last_step == 0 or step.step // distance > self._last_step // distance
             if step.step > self._last_step and (is_due or step.step in (final, snapshot.total_steps)):
                 self._last_step = step.step
