@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from itertools import takewhile
+from typing import Any
 
 import yaml
 
@@ -48,9 +49,17 @@ def init_right(program: Program, made: Attempt) -> Cell:
     absent = [name for name in program.required if name not in made.spec_text]
     if absent:
         return Cell(False, f"the spec does not name what the program requires: {', '.join(absent)}")
+    invented = [name for name in _placeholders(spec) if name not in {*program.arguments, *program.required}]
+    if invented:
+        return Cell(False, f"the spec asks for what the program does not require: {', '.join(invented)}")
     if program.resumes and "checkpoint" not in spec:
         return Cell(False, "the spec has no section checkpoint, although the program resumes")
     return Cell(True, f"launcher {launcher}" + (", section checkpoint" if "checkpoint" in spec else ""))
+
+
+def _placeholders(spec: Mapping[str, Any]) -> list[str]:
+    """Arguments whose value the user has to fill in."""
+    return [name for name, value in (spec["workload"].get("arguments") or {}).items() if "change-me" in str(value)]
 
 
 def step_and_loss_live(program: Program, made: Attempt) -> Cell:

@@ -20,7 +20,7 @@ class Data(BaseModel):
     make: str
     """Name of a function of `data_makers.py`."""
     at: str
-    """Path below the project's folder."""
+    """Path below the project's folder. A path that begins with `../` is beside the program's working folder."""
 
 
 class Program(BaseModel):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gallery import page
-from benchmarks.gallery.attempt import Attempt, Line, Typed, override
+from benchmarks.gallery.attempt import Attempt, Line, Typed, override, place_downloads
 from benchmarks.gallery.cells import CELLS, judged
 from benchmarks.gallery.data_makers import MAKERS
 from benchmarks.gallery.programs import Program, read_programs
@@ -71,6 +71,7 @@ def test_a_program_that_was_served_has_every_cell() -> None:
         ("init", {"spec_text": SPEC.replace("torchrun", "none")}),
         ("init", {"spec_text": SPEC.replace("width", "height")}),
         ("init", {"spec_text": SPEC.partition("checkpoint")[0]}),
+        ("init", {"spec_text": SPEC.replace("width", "dataset: change-me, width")}),
         ("live", {"lines": []}),
         ("live", {"lines": [Line(1.0, "[   0:52] pod net-training-2-0-abcde Succeeded"), *served().lines]}),
         ("live", {"lines": [Line(line.seen_at, line.text.partition(":")[0]) for line in served().lines]}),
@@ -99,6 +100,22 @@ def test_an_override_keeps_the_arguments_that_init_wrote() -> None:
     program = PROGRAM.model_copy(update={"positional": ("--n=2",)})
     written = {"workload": {"positional": ["--out_dir={run_dir}", "change-me"]}}
     assert override(program, written)["workload"]["positional"] == ["--out_dir={run_dir}", "--n=2"]
+
+
+def test_data_beside_the_program_is_put_beside_its_working_folder_in_the_run(tmp_path: Path) -> None:
+    project, run_folder = tmp_path / "net", tmp_path / "net/.trainflow/volumes/runs/net-0123"
+    data = ({"make": "mnist", "at": "../data"}, {"make": "text", "at": "a.txt"})
+    program = Program.model_validate({**PROGRAM.model_dump(), "data": data})
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/images").write_text("pixels")
+    run_folder.mkdir(parents=True)
+    place_downloads(program, project)
+    assert not (run_folder / "data").exists()
+    (run_folder / "workspace").mkdir()
+    place_downloads(program, project)
+    place_downloads(program, project)
+    assert (run_folder / "data/images").read_text() == "pixels"
+    assert not any((run_folder / "workspace").iterdir())
 
 
 def test_every_program_names_a_commit_and_data_that_can_be_made() -> None:
