@@ -512,6 +512,14 @@ def test_checkpoints_and_restarts_are_lines_and_stand_in_the_picture() -> None:
     assert ended.checkpoint_age_seconds == pytest.approx(45.8, abs=0.1)
 
 
+def test_the_first_step_is_a_line_where_a_program_counts_from_zero() -> None:
+    run = after(recorded("succeeded"), 90)
+    view = PlainView()
+    first = replace(run, steps=(replace(run.steps[0], step=0), *run.steps[1:3]))
+    lines = [line for line in [*view.new_lines(first), *view.held_lines()] if "step " in line]
+    assert ["step 0" in line for line in lines] == [True]
+
+
 def test_steps_that_a_restarted_job_repeats_are_lines_again_and_those_of_the_job_before_are_not() -> None:
     before = after(recorded("succeeded"), 90)
     newest, start = before.steps[-1], before.steps[0]

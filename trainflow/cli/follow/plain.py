@@ -58,7 +58,7 @@ class PlainView:
         self._states_printed: set[str] = set()
         self._phases: dict[str, str] = {}
         self._staging_printed_at: float | None = None
-        self._last_step = 0
+        self._last_step: int | None = None
         self._logs_printed: set[str] = set()
         self._warnings_printed: set[str] = set()
         self._trouble: str | None = None
@@ -148,14 +148,15 @@ class PlainView:
 
     def _steps(self, snapshot: RunState) -> Iterator[_Line]:
         if len(snapshot.restarts) > self._num_restarts:
-            self._last_step = 0  # the next job may repeat steps
+            self._last_step = None  # the next job may repeat steps
         final = snapshot.steps[-1].step if snapshot.steps and _has_stopped_training(snapshot) else None
         distance = max(STEPS_PER_LINE, (snapshot.total_steps or 0) // MAX_STEP_LINES)
         for step in snapshot.steps:
             if snapshot.restarts and step.logged_at + WHOLE_SECOND < snapshot.restarts[-1].at:
                 continue  # of a job before
-            is_due = self._last_step == 0 or step.step // distance > self._last_step // distance
-            if step.step > self._last_step and (is_due or step.step in (final, snapshot.total_steps)):
+            last = self._last_step
+            is_due = last is None or step.step // distance > last // distance
+            if (last is None or step.step > last) and (is_due or step.step in (final, snapshot.total_steps)):
                 self._last_step = step.step
                 yield _Line(_step_line(step, snapshot), _within_second(step.logged_at))
 
