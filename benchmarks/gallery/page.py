@@ -81,6 +81,7 @@ def page(programs: list[Program], results: Mapping[str, Any], before: Mapping[st
         "",
         *_reasons(ran, rows),
         *_devices(others, rows),
+        *_not_tried(programs, rows),
         TYPED,
     ]
     return "\n".join(text)
@@ -144,6 +145,13 @@ def _devices(programs: list[Program], rows: Mapping[str, Any]) -> Iterator[str]:
         cell = rows[program.name]["cells"]["init"]
         shown = "yes" if cell["green"] else f"**no**: {cell['evidence']}"
         yield f"| {_link(program)} | {_cell(program.kind)} | {program.needs} | {_cell(shown)} |"
+
+
+def _not_tried(programs: list[Program], rows: Mapping[str, Any]) -> Iterator[str]:
+    left = [_link(program) for program in programs if program.name not in rows]
+    if left:
+        yield "\n## Programs without a result\n"
+        yield f"The last results do not include {', '.join(left)}."
 
 
 def _read(path: Path) -> dict[str, Any]:

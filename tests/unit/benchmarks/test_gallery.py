@@ -159,3 +159,9 @@ def test_the_page_explains_each_cell_that_says_no() -> None:
     assert "**0 of 1 programs have every cell.**" in text
     assert "| yes | yes | **no** | yes | yes | 4 s |  |" in text
     assert "* **net**: kept: kept evidence" in text
+
+
+def test_the_page_names_the_programs_without_a_result() -> None:
+    text = page.page([PROGRAM], {"details": {"rows": []}}, {"details": {"rows": []}})
+    assert f"The last results do not include [net]({PROGRAM.url})." in text
+    assert "**0 of 0 programs have every cell.**" in text
