@@ -23,7 +23,7 @@ from trainflow.progress.general import GeneralReader
 from trainflow.progress.numbering import CountedLines
 from trainflow.progress.reading_state import MOST_UNMATCHED, LinesWithoutStep, ReadingState, proposed_pattern
 from trainflow.protocol.metrics_line import PREFIX
-from trainflow.protocol.step_report import METRICS, is_relayed
+from trainflow.protocol.step_report import METRICS, is_relayed, report_figures
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused
 from trainflow.spec.progress import Format, read_from_files
 from trainflow.spec.run_spec import RunSpec
@@ -102,6 +102,7 @@ class ProgressReader:
         """Lines that looked like lines of steps in the format, and could not be read as such."""
         self._general: GeneralReader | None = None
         self._started = before.last_step is not None
+        self._has_loss = before.last_loss is not None
         self._matches_of_others = 0
         self._newest_at = datetime.min
         if self._is_automatic or self._preset:
@@ -181,7 +182,7 @@ class ProgressReader:
         for piece in line.text.split("\r") if "\r" in line.text else (line.text,):
             text = piece[:LONGEST_LINE]
             is_found_in_files = METRICS in text and not self._names_files and is_relayed(text)
-            if is_found_in_files and not self._reads_files():
+            if is_found_in_files and not self._reads_files(text):
                 continue
             if self._is_automatic or self.format_name in (TRAINFLOW, FILES) or is_found_in_files:
                 own = self._own_line(text, line.logged_at, FILES if is_found_in_files else TRAINFLOW)
@@ -201,10 +202,14 @@ class ProgressReader:
         if shown is not None:
             yield shown
 
-    def _reads_files(self) -> bool:
-        """Whether steps are read from files that the spec does not name: the log has shown none."""
+    def _reads_files(self, piece: str) -> bool:
+        """Whether steps are read from files that the spec does not name: the log has shown none, or none with a loss,
+        and the files have one."""
         # Decision 88: the log first, and never both, which would show each step twice.
-        return self.format_name == FILES or not (self._started or self.num_found)
+        if self.format_name == FILES or not (self._started or self.num_found):
+            return True
+        figures = None if self._has_loss else report_figures(piece)
+        return figures is not None and "loss" in figures and figures["step"] >= (self._numbering.last_step or 0)
 
     def _own_line(self, piece: str, printed_at: datetime, name: str) -> list[Step] | None:
         """The steps that one of Trainflow's own lines finishes; None for any other line."""
@@ -237,6 +242,7 @@ class ProgressReader:
 
     def _count(self, step: Step) -> None:
         self.num_found += 1
+        self._has_loss |= step.loss is not None
         self._numbering.advance(step.step, step.epoch)
 
     def _steps(self, piece: str, logged_at: datetime) -> list[Step]:
@@ -253,7 +259,7 @@ class ProgressReader:
         return [step]
 
     def _steps_of_any_form(self, piece: str, logged_at: datetime) -> list[Step]:
-        if self._general is None or self.format_name == TRAINFLOW:
+        if self._general is None or self.format_name in (TRAINFLOW, FILES):
             return []
         self._newest_at = logged_at
         found = self._general.read(piece, logged_at, newest_step=self.last_step, reads_other=self._reads_library())

@@ -44,6 +44,21 @@ def test_the_log_is_first(cuts: list[int]) -> None:
 
 
 @given(cuts=CUTS)
+def test_files_with_a_loss_come_before_a_log_that_shows_none(cuts: list[int]) -> None:
+    log = [text for step in range(1, 16) for text in (f"epoch {step}: {{'accuracy': 0.5}}", of_files(step))]
+    steps, cursor = polled(log, cuts)
+    assert {step.step: step.loss for step in steps} == {step: 10 / step for step in range(1, 16)}
+    assert cursor.format_name == "files"
+
+
+@given(cuts=CUTS)
+def test_files_that_count_something_else_do_not_lead_back(cuts: list[int]) -> None:
+    log = [text for step in range(1, 16) for text in (f"step {100 * step}/1500 lr 0.1", of_files(step))]
+    steps, _ = polled(log, cuts)
+    assert [step.step for step in steps] == sorted(step.step for step in steps)
+
+
+@given(cuts=CUTS)
 def test_lines_that_are_counted_are_not_mixed_with_the_steps_of_files(cuts: list[int]) -> None:
     log = [text for step in range(1, 16) for text in (hugging_face(step / 10), of_files(step * 10))]
     steps, _ = polled(log, cuts)
