@@ -109,14 +109,15 @@ def attempt(program: Program, checkouts: Path, folder: Path) -> Attempt:
 def override(program: Program, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the spec that make the program small, and nothing that `init` has to find.
 
-    An override replaces a list, so that the arguments that `init` wrote are repeated in front of the program's.
+    An override replaces a list, so that the arguments that `init` wrote are repeated behind the program's, where they
+    also count after a file of settings.
     """
     workload: dict[str, Any] = dict(program.workload)
     if program.arguments:
         workload["arguments"] = dict(program.arguments)
     if program.positional:
         written = [word for word in spec["workload"].get("positional") or [] if "change-me" not in str(word)]
-        workload["positional"] = [*written, *program.positional]
+        workload["positional"] = [*program.positional, *written]
     workload["env"] = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **program.env}
     return {"workload": workload, "compute": {"check_nodes": False}}
 

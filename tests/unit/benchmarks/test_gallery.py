@@ -99,7 +99,7 @@ def test_a_program_that_needs_a_device_has_only_the_cell_of_init() -> None:
 def test_an_override_keeps_the_arguments_that_init_wrote() -> None:
     program = PROGRAM.model_copy(update={"positional": ("--n=2",)})
     written = {"workload": {"positional": ["--out_dir={run_dir}", "change-me"]}}
-    assert override(program, written)["workload"]["positional"] == ["--out_dir={run_dir}", "--n=2"]
+    assert override(program, written)["workload"]["positional"] == ["--n=2", "--out_dir={run_dir}"]
 
 
 def test_data_beside_the_program_is_put_beside_its_working_folder_in_the_run(tmp_path: Path) -> None:
