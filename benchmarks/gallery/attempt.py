@@ -30,8 +30,8 @@ SETTLE_SECONDS = 1.0
 """Time between the first checkpoint and the kill; the program goes on meanwhile."""
 LIVE_STEPS = 3
 """Live steps before the kill of a program without checkpoints."""
-UNSEEN_SECONDS = 12.0
-"""Time until a program that shows no step is killed; ten times as long if it should write a checkpoint."""
+UNSEEN_SECONDS = 30.0
+"""Time until a program that shows no step is killed; five times as long if it should write a checkpoint."""
 
 STEP = re.compile(r"^\[ *[\d:]+\] step ([\d,]+)")
 RESTART = re.compile(r"^\[ *[\d:]+\] restart \d+")
@@ -210,7 +210,7 @@ class _Killing:
             found = next((path for _, pid in workers for path in _written(pid, glob)), None)
             if found is not None:
                 return f"after its first checkpoint, {found}"
-            return f"without a checkpoint for {alive:.0f} s" if alive > 10 * UNSEEN_SECONDS else None
+            return f"without a checkpoint for {alive:.0f} s" if alive > 5 * UNSEEN_SECONDS else None
         if steps >= LIVE_STEPS:
             return f"after {steps} live steps"
         return f"without a live step for {alive:.0f} s" if alive > UNSEEN_SECONDS else None
