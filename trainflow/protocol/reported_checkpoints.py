@@ -81,8 +81,14 @@ def _may_contain(below: str, pattern: CheckpointPattern) -> bool:
 
 
 def newer(before: Reported | None, after: Reported | None) -> Reported | None:
-    """The report that counts: one that the pattern matches shows that checkpoints are found, whatever else is saved."""
-    return before if after is None or (before is not None and before.is_matched) else after
+    """The report that counts: one that the pattern matches shows that checkpoints are found, whatever else is saved.
+
+    Of the others the first one counts, so that a warning is the same for all checkpoints, and the model that a program
+    saves at its end does not take their place.
+    """
+    if before is None or after is None:
+        return before or after
+    return max((before, after), key=lambda each: (each.is_matched, each.is_below))
 
 
 def unmatched_warning(found: Reported | None, pattern: str) -> str | None:

@@ -90,6 +90,14 @@ def test_one_that_is_matched_counts_more_than_any_other() -> None:
     assert newer(matched, other) == newer(other, matched) == matched
 
 
+def test_the_first_of_unmatched_reports_counts_so_that_one_warning_serves_them_all() -> None:
+    first = Reported("runs_of/2026-11-27/checkpoint-20", is_below=True, is_matched=False)
+    final = Reported("runs_of/2026-11-27/model.safetensors", is_below=True, is_matched=False)
+    elsewhere = Reported("/tmp/start.pt", is_below=False, is_matched=False)
+    assert newer(first, final) == newer(elsewhere, first) == newer(first, elsewhere) == first
+    assert "set checkpoint.path to '**/checkpoint-{step}'." in str(unmatched_warning(first, "checkpoint-{step}"))
+
+
 @given(st.text(max_size=300), st.sampled_from(["checkpoint-{step}", "**/*{step}*", "a/*/b"]))
 def test_any_line_is_read_without_an_error(line: str, pattern: str) -> None:
     unmatched_warning(found(f"saved checkpoint {line}", pattern), pattern)
