@@ -164,7 +164,8 @@ def place_downloads(program: Program, project: Path) -> None:
 
     Such data is outside of the packed code, and the run's folder exists only after the run's start.
     """
-    for workspace in project.glob(".trainflow/volumes/runs/*/workspace"):
+    runs = project / ".trainflow/volumes/runs"
+    for workspace in (*runs.glob("*/workspace"), *runs.glob("*/.trainflow/workspace/[0-9]*")):
         for data in program.data:
             target = workspace.parent / Path(data.at).relative_to("..") if data.at.startswith("../") else None
             if target is not None and not target.exists():

@@ -112,9 +112,11 @@ def test_data_beside_the_program_is_put_beside_its_working_folder_in_the_run(tmp
     place_downloads(program, project)
     assert not (run_folder / "data").exists()
     (run_folder / "workspace").mkdir()
+    (run_folder / ".trainflow/workspace/1").mkdir(parents=True)  # the second node's
     place_downloads(program, project)
     place_downloads(program, project)
     assert (run_folder / "data/images").read_text() == "pixels"
+    assert (run_folder / ".trainflow/workspace/data/images").read_text() == "pixels"
     assert not any((run_folder / "workspace").iterdir())
 
 
