@@ -81,7 +81,7 @@ def page(programs: list[Program], results: Mapping[str, Any], before: Mapping[st
         "",
         *_reasons(ran, rows),
         *_devices(others, rows),
-        *_not_tried(programs, rows),
+        *_without_result(programs, rows),
         TYPED,
     ]
     return "\n".join(text)
@@ -147,7 +147,7 @@ def _devices(programs: list[Program], rows: Mapping[str, Any]) -> Iterator[str]:
         yield f"| {_link(program)} | {_cell(program.kind)} | {program.needs} | {_cell(shown)} |"
 
 
-def _not_tried(programs: list[Program], rows: Mapping[str, Any]) -> Iterator[str]:
+def _without_result(programs: list[Program], rows: Mapping[str, Any]) -> Iterator[str]:
     left = [_link(program) for program in programs if program.name not in rows]
     if left:
         yield "\n## Programs without a result\n"
