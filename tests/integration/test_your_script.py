@@ -28,6 +28,8 @@ TRAINER = Path("tests/assets/programs/strangers/plain_trainer/train.py")
 LIGHTNING = Path("tests/assets/programs/strangers/lightning_bar/train.py")
 
 STEP = re.compile(r"^\[ *[\d:]+\] step [\d,]+.*loss ", re.M)
+TORCHRUN = re.compile(r"[IWE]\d{4} .* torch/distributed/")
+"""A line of torchrun itself."""
 PROMISED_SECONDS = 60.0
 """From the program's first line to the first step that is shown."""
 DEADLINE_SECONDS = 300.0
@@ -93,8 +95,10 @@ def following(command: list[str], folder: Path, environment: dict[str, str]) -> 
 
 
 def program_has_printed(folder: Path) -> bool:
-    """Whether the log of rank 0's pod has a line."""
-    return any(path.stat().st_size for path in folder.glob("out/*/logs/*-training-1-0-*.log"))
+    """Whether the log of rank 0's pod has a line that is not torchrun's, which comes before the program's imports."""
+    logs = folder.glob("out/*/logs/*-training-1-0-*.log")
+    lines = (line for path in logs for line in path.read_text(encoding="utf-8", errors="replace").splitlines())
+    return any(not TORCHRUN.match(line) for line in lines)
 
 
 def wait(condition: Callable[[], object], seconds: float, shown: list[str]) -> None:
