@@ -403,7 +403,8 @@ class Limits(Section):
     """Number of consecutive restarts of a job, from its newest checkpoint, without getting further than before,
     whatever the reason: a lost worker or node, a stall, a gang that did not come together, a node that the test before
     the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without steps
-    to a newer checkpoint, or without either for more than six hours."""
+    to a newer checkpoint, or without either for more than six hours; so is one that passes over a checkpoint that it
+    cannot open, at most three times."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a sign of life, in minutes; covers start-up, compilation and checkpoints. Signs are a step,
     a line of the log that differs from those before it, and a changed file of the run. While graphs are compiled:

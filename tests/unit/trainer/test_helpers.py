@@ -205,8 +205,11 @@ def test_secrets_are_read_with_the_pods_identity_and_only_the_program_has_them(
 
 def test_helpers_that_announce_nothing_are_small_and_import_the_standard_library_alone(tmp_path: Path) -> None:
     result = install.main(["--into", str(tmp_path / "helpers")], environment.read({}))
-    assert result["helpers_bytes"] < 350_000  # our programs only: boto3 has more than 10 MB
-    assert not (tmp_path / "helpers/boto3").exists()
+    sources = list((tmp_path / "helpers").rglob("*.py"))
+    assert result["helpers_bytes"] == sum(path.stat().st_size for path in sources)  # boto3 has more than 10 MB
+    packages = {path.relative_to(tmp_path / "helpers").parts[:2] for path in sources}
+    assert {parts[0] for parts in packages} == {"__main__.py", "trainer", "trainflow"}, "our programs only"
+    assert {parts[1] for parts in packages if parts[0] == "trainflow"} == {"__main__.py", "protocol"}
     others = [f"trainer.{name}" for name in start.PROGRAMS if name != "announce"]
     without = (*install.NOT_IN_PODS, "trainer.steps.secrets")
     assert smoke.foreign_modules(others, without=without) == frozenset()
