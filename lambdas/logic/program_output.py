@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainflow.failures.log_lines import is_progress
-from trainflow.protocol.checkpoint_line import CHECKPOINT
+from trainflow.protocol.checkpoint_line import CHECKPOINT, OPENING, RESUMED
 from trainflow.protocol.ended_ranks import LINE
 from trainflow.protocol.staging_line import parse_staging_line
 from trainflow.protocol.step_report import is_relayed
@@ -33,4 +33,5 @@ def last_line(lines: Iterable[str]) -> str:
 
 
 def _reports_progress(line: str) -> bool:
-    return f'{{"{CHECKPOINT}":' in line or is_progress(line) or parse_staging_line(line) is not None
+    names_checkpoint = any(f'{{"{name}":' in line for name in (CHECKPOINT, OPENING, RESUMED))
+    return names_checkpoint or is_progress(line) or parse_staging_line(line) is not None

@@ -73,6 +73,8 @@ def test_a_report_that_is_none_is_passed_over(known: str) -> None:
 def test_neither_line_counts_as_a_programs_last_line() -> None:
     assert last_line(["ValueError: no flux", line(7)]) == ""
     assert last_line([line(7), report(7)]) == ""
+    for name in ("opening", "resumed", "checkpoint"):
+        assert last_line(["the program begins", f'[0]:{{"trainflow_{name}": {{"path": "/runs/a"}}}}']) == ""
 
 
 @settings(deadline=None)
