@@ -16,6 +16,7 @@ from trainer.packages.notes import Note
 from trainer.packages.pip import Item
 from trainer.packages.requirement_lines import Line
 from trainer.runtime.errors import CodeInvalid, StorageFailed
+from trainer.runtime.workers import Worker
 
 RENEWAL_SECONDS = store.DAY
 """Interval of renewals by a running program, whose shared packages are in use for `store.IN_USE_DAYS`."""
@@ -183,4 +184,4 @@ def _renew(file: Path) -> None:
             with suppress(OSError):
                 os.utime(file)
 
-    threading.Thread(target=renew, daemon=True, name="renewal of packages").start()
+    Worker(renew, name="renewal of packages").start()

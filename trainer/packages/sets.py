@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer.packages import wheels
+from trainer.runtime.workers import Worker
 
 MARKER = "_PACKAGES.json"
 """File of a complete set: its wheels and its size. Its time is that of the last use."""
@@ -137,13 +138,14 @@ def _signs(made: Path) -> Iterator[None]:
             with suppress(OSError):  # renamed already, or taken over
                 os.utime(made)
 
-    thread = threading.Thread(target=signs, daemon=True)
-    thread.start()
+    worker = Worker(signs, name="signs of life of an installation")
+    worker.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        worker.join()
+    worker.require_no_error()
 
 
 def _is_abandoned(made: Path, place: Path, stale_seconds: float) -> bool:
