@@ -16,6 +16,7 @@ from local.aws.faults import Duplicate, Fault, FaultPlan, no_faults
 from local.aws.throttling import CODES
 from local.twin import Twin
 from trainflow.deployment.functions import EVENT_HANDLERS, TASKS
+from trainflow.record.results import WITH_WARNINGS
 
 FAULTS: Mapping[str, Fault] = {
     "crash-before": Fault(error="Runtime.ExitError"),
@@ -191,8 +192,13 @@ class Mail:
         sns.subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=found["Attributes"]["QueueArn"])
 
     def subjects(self) -> list[str]:
-        """Subjects of the messages since the last call."""
+        """Subjects of the messages since the last call.
+
+        That a run ended "with warnings" is left out: the programs of these runs save nothing, and this is about the
+        number of messages.
+        """
         messages: list[Any] = []
         while found := self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages"):
             messages += found
-        return [json.loads(message["Body"])["Subject"] for message in messages]
+        subjects = (json.loads(message["Body"])["Subject"] for message in messages)
+        return [subject.removesuffix(WITH_WARNINGS) for subject in subjects]

@@ -164,7 +164,8 @@ def test_the_command_starts_a_run_with_the_code_beside_its_spec(account: Account
     assert (done.returncode, done.stderr) == (0, "")
     first, *_, last = done.stdout.splitlines()
     assert first == f"Started {run['name']} in trainflow; Ctrl-C asks whether to stop it."
-    assert f"Run succeeded: {run['name']}" in done.stdout.splitlines()
+    ends = [line for line in done.stdout.splitlines() if line.startswith("Run succeeded")]
+    assert [line.rpartition(": ")[2] for line in ends] == [run["name"]]
     assert last == f"report         out/{run['name']}/report.html"
     record = json.loads((tmp_path / "out" / run["name"] / "run.json").read_text())
     assert (record["run_id"], record["status"]) == (run["name"], "SUCCEEDED")
