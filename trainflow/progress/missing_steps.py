@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from trainflow.progress.ansi import without_colours
-from trainflow.progress.reading_state import LONGEST_UNMATCHED, MOST_UNMATCHED, proposed_pattern
+from trainflow.progress.pattern_proposal import proposed_pattern
 from trainflow.protocol.step_report import is_relayed
 from trainflow.spec.line_pattern import pattern_problem
 from trainflow.spec.progress import Format, named, read_from_files
@@ -31,6 +31,12 @@ TIMES_LONGER = 3.0
 
 RECENT_LINES = 50
 """Newest lines of a batch that are searched for numbers."""
+
+MOST_QUOTED = 3
+"""Most lines without a step that a warning quotes."""
+
+LONGEST_QUOTED = 200
+"""Characters of a line that it quotes."""
 
 KEPT_LINES = 8
 """Newest lines with a number that travel from poll to poll."""
@@ -171,13 +177,13 @@ def _what_to_do(progress: Literal["auto", "none"] | Format, missing: StepsMissin
 
 
 def _missing(last_step: int | None, num_lines: int, shown: Sequence[str]) -> StepsMissing:
-    newest = tuple(shown[-MOST_UNMATCHED:])
+    newest = tuple(shown[-MOST_QUOTED:])
     return StepsMissing(after_step=last_step, num_lines=num_lines, newest=newest, proposal=proposed_pattern(shown))
 
 
 def _with_numbers(lines: Iterable[str]) -> Iterable[str]:
     """The lines with a number that the program has printed. Of a bar that is written over, the newest state counts."""
     for line in lines:
-        shown = without_colours(line.rstrip("\r\n").rpartition("\r")[2])[:LONGEST_UNMATCHED].strip()
+        shown = without_colours(line.rstrip("\r\n").rpartition("\r")[2])[:LONGEST_QUOTED].strip()
         if _DIGIT.search(shown) and not is_relayed(line):
             yield "".join(letter if letter.isprintable() else " " for letter in shown)

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line, step_from_figures
 from trainflow.progress import formats
 from trainflow.progress.general import GeneralReader
 from trainflow.progress.numbering import CountedLines
-from trainflow.progress.reading_state import MOST_UNMATCHED, LinesWithoutStep, ReadingState, proposed_pattern
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.step_report import METRICS, is_relayed, report_figures
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused
@@ -93,9 +92,7 @@ class ProgressReader:
         if before.format_name == FILES and not self._names_files:
             self.format_name = FILES
         self._clues = _clues(self.format_name)
-        self.num_lines = 0
-        """Lines that were read."""
-        self._without_step = LinesWithoutStep()
+        self._lines_without_step = 0
         self.num_found = 0
         """Steps and reports that were found, finished or not."""
         self.num_unparsable = 0
@@ -128,17 +125,16 @@ class ProgressReader:
 
     def read(self, line: LogLine) -> list[Step]:
         """The steps that a line finishes, in the order of the log."""
-        self.num_lines += 1
         if not self._has_clue(line.text):
-            self._without_step.add(line.text)
+            self._lines_without_step += 1
             return []
         found_before = self.num_found
         steps = list(self._found(line))
         if self.num_found > found_before:
-            self._without_step.clear()
+            self._lines_without_step = 0
             self._clues = _clues(self.format_name)
         else:
-            self._without_step.add(line.text)
+            self._lines_without_step += 1
         return steps
 
     def _has_clue(self, text: str) -> bool:
@@ -148,7 +144,7 @@ class ProgressReader:
         if self._general is None or self.format_name == TRAINFLOW:
             return False
         lower = text.lower()
-        if self._reads_library() and self._without_step.count < LINES_TO_DOUBT:
+        if self._reads_library() and self._lines_without_step < LINES_TO_DOUBT:
             return "loss" in lower
         return self._general.may_read(lower)
 
@@ -160,17 +156,6 @@ class ProgressReader:
     def last_step(self) -> int | None:
         """The newest step, those that were read before included."""
         return self._numbering.last_step if self._started or self.num_found else None
-
-    def reading_state(self) -> ReadingState:
-        """Whether steps are being read now, and the lines that are not read."""
-        unmatched = self._without_step.with_digits()
-        return ReadingState(
-            steps_read=self.num_found,
-            lines_seen=self.num_lines,
-            lines_since_step=self._without_step.count,
-            unmatched=tuple(unmatched[-MOST_UNMATCHED:]),
-            proposal=proposed_pattern(unmatched),
-        )
 
     def _found(self, line: LogLine) -> Iterator[Step]:
         """The finished steps, those of one line in ascending order.
@@ -382,12 +367,6 @@ def _format_of(progress: Literal["auto", "none"] | Format) -> str | None:
     if read_from_files(progress):
         return TRAINFLOW
     return PATTERN if progress.pattern else JSON_LINES
-
-
-def reads(lines: Sequence[str]) -> bool:
-    """Whether `auto` reads steps in these lines of a program, whose numbers rise from line to line."""
-    reader, now = ProgressReader("auto"), datetime.now(UTC)
-    return sum(len(reader.read(LogLine(now, line))) for line in lines) > 0
 
 
 def lines_apart(spec: RunSpec) -> int:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lambdas.logic.step_metrics import advanced, next_batch
 from tests.unit.progress.silent_logs import silent_logs
 from trainflow.observed.step import Step
-from trainflow.progress.reader import ProgressReader, reads
+from trainflow.progress.reader import ProgressReader
 from trainflow.progress.vocabulary import Kind, name_meaning
 from trainflow.spec.progress import Format
 from trainflow.workflow.log_line import LogLine
@@ -164,9 +164,9 @@ def test_numbers_that_could_be_processes_need_more_lines() -> None:
     assert numbers([f"{n}: loss 0.5" for n in (0, 100, 200)]) == [0, 100, 200]
 
 
-def test_lines_can_be_tried_before_a_run() -> None:
-    assert reads(["step 1 loss 2.0", "step 2 loss 1.5"])
-    assert not reads(["saved step 1", "saved step 2"])
+def test_a_step_that_is_saved_is_no_progress() -> None:
+    assert numbers(["step 1 loss 2.0", "step 2 loss 1.5"])
+    assert not numbers(["saved step 1", "saved step 2"])
 
 
 def test_every_state_of_a_bar_of_three_megabytes_is_read() -> None:

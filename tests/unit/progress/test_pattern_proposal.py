@@ -1,36 +1,12 @@
-"""The reader reports whether it reads steps now, and proposes a pattern for lines that it does not read."""
+"""A pattern is proposed for lines that look like progress and are not read."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 
 import pytest
 
-from trainflow.progress.reader import ProgressReader
-from trainflow.progress.reading_state import ReadingState, proposed_pattern
-from trainflow.workflow.log_line import LogLine
-
-NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-
-def state_after(*lines: str) -> ReadingState:
-    reader = ProgressReader("auto")
-    for line in lines:
-        reader.read(LogLine(NOW, line))
-    return reader.reading_state()
-
-
-def test_lines_since_the_newest_step_are_counted() -> None:
-    step = '{"step": 1, "loss": 2.0}'
-    assert state_after("a", step, "b", "c") == ReadingState(1, 4, 2, (), None)
-    assert state_after("a", step).lines_since_step == 0
-    assert state_after("a", "b").lines_since_step == 2
-
-
-def test_the_last_lines_with_digits_are_shown_without_colours() -> None:
-    lines = [*(f"tick {n}" for n in range(9)), "no digits", "\x1b[31mtick 9\x1b[0m", "bar 1\rbar 2"]
-    assert state_after(*lines).unmatched == ("tick 8", "tick 9", "bar 2")
+from trainflow.progress.pattern_proposal import proposed_pattern
 
 
 @pytest.mark.parametrize(
