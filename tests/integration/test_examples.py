@@ -57,6 +57,8 @@ class Ran(NamedTuple):
     """Logged steps, by the columns of `steps.json`."""
     report: str
     folder: Path
+    printed: str
+    """Standard output of the command."""
 
 
 def command(spec: str, *options: str) -> list[str]:
@@ -64,21 +66,21 @@ def command(spec: str, *options: str) -> list[str]:
     return [sys.executable, "-m", "trainflow", "run", spec, "--local", *options]
 
 
-def left_by(folder: Path, status: int, output: str) -> Ran:
+def left_by(folder: Path, status: int, printed: str, complaint: str = "") -> Ran:
     """The record of the only run in a folder, which has to have succeeded."""
-    assert status == 0, output[-5000:]
+    assert status == 0, (printed + complaint)[-5000:]
     record = json.loads((folder / "out/latest/run.json").read_text())
     artifacts = folder / ".trainflow/s3/trainflow-artifacts/runs" / record["run_id"]
     table = json.loads((artifacts / "steps.json").read_text())
     steps = [dict(zip(table["columns"], row, strict=True)) for row in table["steps"]]
-    return Ran(record, steps, (folder / "out/latest/report.html").read_text(), folder / "out/latest")
+    return Ran(record, steps, (folder / "out/latest/report.html").read_text(), folder / "out/latest", printed)
 
 
-def run(folder: Path, spec: str) -> Ran:
+def run(folder: Path, spec: str, *options: str) -> Ran:
     done = subprocess.run(
-        command(spec), cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS
+        command(spec, *options), cwd=folder, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS
     )
-    return left_by(folder, done.returncode, done.stdout + done.stderr)
+    return left_by(folder, done.returncode, done.stdout, done.stderr)
 
 
 def copied(name: str, folder: Path) -> str:

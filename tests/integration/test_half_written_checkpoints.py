@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.integration.test_examples import DEADLINE_SECONDS, command, left_by, logs_of_node_0
+from tests.integration.test_examples import logs_of_node_0, run
 
 TRAINER = """
 import os
@@ -112,16 +111,8 @@ def test_a_program_killed_while_it_saves_resumes_from_the_checkpoint_before(left
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(document))
 
-    done = subprocess.run(
-        command("spec.yaml", "--time-scale", "30"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_SECONDS,
-    )
+    ran = run(tmp_path, "spec.yaml", "--time-scale", "30")
 
-    ran = left_by(tmp_path, done.returncode, done.stdout + done.stderr)
     assert [restart["error"] for restart in ran.record["restarts"]] == ["WorkerFailed"]
     _, second = logs_of_node_0(ran)
     assert f"{name.format(20)} is not complete and is passed over: " in second

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from local.twin import Twin
-from tests.integration.running import follow_run
-from tests.integration.test_lost_files import content
-from tests.integration.test_runs import subscription
-from trainflow.cli.follow.summary import summarize
-from trainflow.page.ended import EndedRuns
+from tests.integration.ended_runs import Ended, run_to_its_end
 from trainflow.spec.run_spec import parse_run_spec
-from trainflow.workflow.run_record import RunRecord, RunStatus
+from trainflow.workflow.run_record import RunStatus
 
 STALL_SECONDS = 30
 PATTERN = {"pattern": r"step (?P<step>\d+) loss (?P<loss>[\d.]+)$"}
@@ -70,39 +62,14 @@ def spec(program: str, progress: Any, *, stall_seconds: float) -> dict[str, Any]
     }
 
 
-@dataclass(frozen=True)
-class Ended:
-    """What people see of a run that is over."""
-
-    record: RunRecord
-    kept: RunRecord
-    """The record that the workflow has written."""
-    followed: str
-    mail: str
-    page: tuple[str, ...]
-
-
 Run = Callable[..., Ended]
 
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(program: str, progress: Any, run_id: str, *, stall_seconds: float = STALL_SECONDS) -> Ended:
-        queue, receive = subscription(twin)
-        console = Console(file=io.StringIO(), width=1000)
         parsed = parse_run_spec(spec(program, progress, stall_seconds=stall_seconds))
-        record = follow_run(twin, parsed, run_id, folder=tmp_path / run_id, console=console)
-        summarize(record, console)
-        assert isinstance(console.file, io.StringIO)
-        page = EndedRuns(tmp_path).snapshot(run_id)
-        assert page is not None
-        return Ended(
-            record,
-            RunRecord.model_validate_json(content(twin, f"runs/{run_id}/run.json")),
-            console.file.getvalue(),
-            json.loads(receive(queue))["Message"],
-            page.warnings,
-        )
+        return run_to_its_end(twin, parsed, run_id, folder=tmp_path)
 
     return start
 

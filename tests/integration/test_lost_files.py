@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from local.aws.deployment import ARTIFACT_BUCKET
 from local.twin import Twin
-from tests.integration.running import follow_run, replayed
-from tests.integration.test_runs import subscription
-from trainflow.cli.follow.summary import summarize
-from trainflow.page.ended import EndedRuns
+from tests.integration.ended_runs import Ended, run_to_its_end
+from tests.integration.running import replayed
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import NOTHING_TRAINED, lost_files_warning
 from trainflow.record.run_states import state_of_record
 from trainflow.spec.run_spec import parse_run_spec
-from trainflow.workflow.run_record import RunRecord, RunStatus
+from trainflow.workflow.run_record import RunStatus
 
 TRAINS = """
 import os
@@ -56,52 +49,18 @@ def spec(program: str, *, num_nodes: int = 1) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Ended:
-    """What people see of a run that is over."""
-
-    record: RunRecord
-    kept: RunRecord
-    """The record that the workflow has written."""
-    followed: str
-    """What the command printed while it followed the run, and at its end."""
-    mail: str
-    page: tuple[str, ...]
-    report: str
-    kept_report: str
-
-
 Run = Callable[..., Ended]
 
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(program: str, run_id: str, *, num_nodes: int = 1) -> Ended:
-        queue, receive = subscription(twin)
-        console = Console(file=io.StringIO(), width=1000)
         parsed = parse_run_spec(spec(program, num_nodes=num_nodes))
-        record = follow_run(twin, parsed, run_id, folder=tmp_path / run_id, console=console)
-        summarize(record, console)
-        assert isinstance(console.file, io.StringIO)
-        page = EndedRuns(tmp_path).snapshot(run_id)
-        assert page is not None
+        ended = run_to_its_end(twin, parsed, run_id, folder=tmp_path)
         assert replayed(twin, run_id)
-        return Ended(
-            record,
-            RunRecord.model_validate_json(content(twin, f"runs/{run_id}/run.json")),
-            console.file.getvalue(),
-            json.loads(receive(queue))["Message"],
-            page.warnings,
-            (tmp_path / run_id / "report.html").read_text(),
-            content(twin, f"runs/{run_id}/report.html").decode(),
-        )
+        return ended
 
     return start
-
-
-def content(twin: Twin, key: str) -> bytes:
-    found: bytes = twin.client("s3").get_object(Bucket=ARTIFACT_BUCKET, Key=key)["Body"].read()
-    return found
 
 
 def lost(num_nodes: int) -> LostFiles:

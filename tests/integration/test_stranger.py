@@ -60,6 +60,15 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", folder, *identity, *arguments], capture_output=True, check=True)
 
 
+def cloned(origin: Path, folder: Path) -> Path:
+    """A clone of a folder's files, which are committed first."""
+    git(origin, "init", "--quiet")
+    git(origin, "add", "--all")
+    git(origin, "commit", "--quiet", "--message", "A program")
+    subprocess.run(["git", "clone", "--quiet", str(origin), str(folder)], check=True)
+    return folder
+
+
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A clone of a repository that knows nothing of Trainflow."""
@@ -68,12 +77,7 @@ def clone(tmp_path: Path) -> Path:
     (origin / "train.py").write_text(PROGRAM)
     (origin / "net/__init__.py").touch()
     (origin / "net/model.py").write_text("import torch\n\n\ndef make():\n    return torch.nn.Linear(4, 1)\n")
-    git(origin, "init", "--quiet")
-    git(origin, "add", "--all")
-    git(origin, "commit", "--quiet", "--message", "A program")
-    folder = tmp_path / "clone"
-    subprocess.run(["git", "clone", "--quiet", str(origin), str(folder)], check=True)
-    return folder
+    return cloned(origin, tmp_path / "clone")
 
 
 def run(folder: Path, spec: dict[str, Any]) -> Path:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.integration.test_examples import DEADLINE_SECONDS, command, left_by
+from tests.integration.test_examples import run
 
 PROGRAM = """
 import argparse
@@ -79,16 +78,8 @@ def test_a_program_that_cannot_open_its_checkpoint_goes_on_with_the_one_before(n
     (tmp_path / "train.py").write_text(PROGRAM)
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec(num_nodes)))
 
-    done = subprocess.run(
-        command("spec.yaml", "--time-scale", "30"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_SECONDS,
-    )
+    ran = run(tmp_path, "spec.yaml", "--time-scale", "30")
 
-    ran = left_by(tmp_path, done.returncode, done.stdout + done.stderr)
     killed, unusable = ran.record["restarts"]
     assert (killed["error"], unusable["error"]) == ("WorkerFailed", "CheckpointUnusable")
     assert unusable["checkpoint"].endswith("/state-20")
@@ -96,6 +87,6 @@ def test_a_program_that_cannot_open_its_checkpoint_goes_on_with_the_one_before(n
     assert ran.record["training"]["checkpoint"].endswith("/state-40")
     assert ran.record["training"]["steps"] == 40
     assert ran.record["avoided_nodes"] == []
-    assert "after CheckpointUnusable: The program ended before its first step while it resumed" in done.stdout
+    assert "after CheckpointUnusable: The program ended before its first step while it resumed" in ran.printed
     assert any("/state-20" in warning for warning in ran.record["warnings"])
-    assert json.dumps(ran.record["warnings"][0])[1:-1] in done.stdout
+    assert json.dumps(ran.record["warnings"][0])[1:-1] in ran.printed

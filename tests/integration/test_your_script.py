@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import OTHERS
-from tests.integration.test_stranger import git
+from tests.integration.test_stranger import cloned
 
 PAGE = Path("docs/your-script.md")
 DDP = Path("tests/assets/programs/strangers/plain_ddp/train.py")
@@ -57,12 +57,7 @@ def clone(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     origin = tmp_path / "your-project"
     origin.mkdir()
     (origin / "train.py").write_text((Path(request.config.rootpath) / request.param).read_text())
-    git(origin, "init", "--quiet")
-    git(origin, "add", "--all")
-    git(origin, "commit", "--quiet", "--message", "A program")
-    folder = tmp_path / "clone"
-    subprocess.run(["git", "clone", "--quiet", str(origin), str(folder)], check=True)
-    return folder
+    return cloned(origin, tmp_path / "clone")
 
 
 @pytest.mark.slow

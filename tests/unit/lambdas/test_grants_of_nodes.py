@@ -14,25 +14,14 @@ from lambdas.backends.kubernetes import node_groups
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import unclaimed_nodes
+from tests.fakes.claims import TYPE, claim
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, NAMESPACE, Aws
 from trainflow.kubernetes.connection import from_endpoint
 from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
-from trainflow.nodes.training_nodes import Claim, Grants
+from trainflow.nodes.training_nodes import Grants
 from trainflow.workflow.run import Run
-
-TYPE = "trn1.2xlarge"
-
-
-def claim(run_id: str, num_nodes: int, created_at: int) -> Claim:
-    return Claim(
-        name=f"{run_id}-nodes",
-        run_id=run_id,
-        instance_type=TYPE,
-        num_nodes=num_nodes,
-        created_at=f"2026-11-23T12:00:{created_at:02}Z",
-    )
 
 
 def test_nodes_of_a_run_that_has_ended_are_not_free_before_its_pods_are_gone() -> None:

@@ -9,20 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lambdas.logic.node_queue import NodeQueue, node_queue
+from tests.fakes.claims import claim
 from trainflow.nodes.training_nodes import Claim
 
-TYPE = "trn1.32xlarge"
 PLENTY = 100
-
-
-def claim(run_id: str, num_nodes: int, created_at: int) -> Claim:
-    return Claim(
-        name=f"{run_id}-nodes",
-        run_id=run_id,
-        instance_type=TYPE,
-        num_nodes=num_nodes,
-        created_at=f"2026-11-23T12:00:{created_at:02}Z",
-    )
 
 
 def available(
