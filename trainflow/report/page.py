@@ -35,7 +35,7 @@ STATUS_IN_WORDS = {
     RunStatus.RUNNING: "Running",
     RunStatus.SUCCEEDED: "Succeeded",
     RunStatus.FAILED: "Failed",
-    RunStatus.ABORTED: "Aborted",
+    RunStatus.ABORTED: "Stopped",
     RunStatus.TIMED_OUT: "Timed out",
 }
 
