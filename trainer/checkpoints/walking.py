@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from trainer.runtime.node import SHARED_NOTES
 from trainflow.protocol.checkpoint_pattern import CheckpointPattern, advanced, with_no_folders
 
 MAX_ENTRIES = 200_000
@@ -36,7 +37,8 @@ def matching(pattern: CheckpointPattern, folder: Path) -> Iterator[tuple[Path, i
 
     Args:
         pattern: The pattern.
-        folder: The folder; what cannot be read in it is passed over.
+        folder: The folder; what cannot be read in it is passed over, and so are the nodes' own files in it: they
+            contain copies of other nodes' checkpoints.
     """
     parts, left = pattern.parts, MAX_ENTRIES
     waiting: list[tuple[str, dict[int, int | None]]] = [(str(folder), {0: None})]
@@ -47,6 +49,8 @@ def matching(pattern: CheckpointPattern, folder: Path) -> Iterator[tuple[Path, i
                 left -= 1
                 if left < 0:
                     return
+                if entry.name == SHARED_NOTES and place == str(folder):
+                    continue
                 behind = with_no_folders(parts, advanced(parts, reached, entry.name))
                 if len(parts) in behind:
                     yield Path(entry.path), behind[len(parts)]

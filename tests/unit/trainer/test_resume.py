@@ -103,6 +103,15 @@ def test_a_pattern_finds_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("node", [1, 2, 3])
+def test_any_folders_of_a_pattern_are_none_of_the_copies_for_other_nodes(tmp_path: Path, node: int) -> None:
+    """Decision 90: they are newer than what they are copies of, and are not published."""
+    for place in ("workspace/out", f".trainflow/workspace/{node}/out", "old/.trainflow"):
+        (tmp_path / place / "checkpoint-10").mkdir(parents=True)
+    found = sorted(str(each.path.relative_to(tmp_path)) for each in find("**/checkpoint-{step}", tmp_path))
+    assert found == ["old/.trainflow/checkpoint-10", "workspace/out/checkpoint-10"]
+
+
 def test_brackets_and_question_marks_of_a_pattern_stand_for_themselves(tmp_path: Path) -> None:
     (tmp_path / "run[1]").mkdir()
     for name in ("run[1]/ckpt-3?.pt", "run[1]/ckpt-3x.pt"):
