@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from trainflow.record.wording import size
 from trainflow.spec.code import MOST_LEFT_OUT
 
 LARGE = 1 << 20
@@ -98,7 +99,7 @@ def sentence(found: Iterable[LeftOut], source: bytes) -> str | None:
     named = [each for each in found if each.num_bytes >= LARGE or _is_mentioned(each.name, source)]
     if not named:
         return None
-    names = ", ".join(f"{each.name} ({_readable(each.num_bytes)})" for each in named[:MOST_NAMED])
+    names = ", ".join(f"{each.name} ({size(each.num_bytes)})" for each in named[:MOST_NAMED])
     more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"not packed, because .gitignore names them: {names}{more}. Programs read data from {{data_dir}}"
 
@@ -107,7 +108,3 @@ def _is_mentioned(name: str, source: bytes) -> bool:
     """Whether a source has the last part of a path as a word of its own."""
     last = name.rstrip("/").rpartition("/")[2].encode()
     return any(quote + last in source or b"/" + last + quote in source for quote in (b"'", b'"'))
-
-
-def _readable(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.0f} MB" if num_bytes >= LARGE else f"{max(num_bytes / 1024, 0.1):.1f} KB"

@@ -35,7 +35,8 @@ HELPERS = f"{HELPERS_MOUNT}/helpers"
 """The helpers: a folder that `python` starts, as `python /trainflow/helpers supervisor …`."""
 
 WORKSPACE = "/workspace"
-"""The run's code, where the spec names some: the program's working directory, a copy of each pod's own."""
+"""The run's code, where the spec names some, a copy of each pod's own. A training works in a copy below the run's
+folder; for other programs it is the working directory."""
 
 JOBS = "jobs"
 """Folder of the shared file system for files of running Slurm jobs; pods do not mount it."""

@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from trainflow.protocol.pods import WORKSPACE
+from trainflow.protocol.placeholders import WORKING_FOLDER
 from trainflow.workflow.run_error import RunError
 
 MISSING = re.compile(r"No such file or directory:? '?\"?([^'\"\s]+)|FileNotFoundError: .{0,100}?'([^']+)'")
 """A missing file, as Python and C libraries report it."""
+
+_IN_WORKING_FOLDER = re.compile(rf"^/(?:.*?/)?(?:\.trainflow/{WORKING_FOLDER}/\d+|{WORKING_FOLDER})/")
+"""Beginning of a full path in the folder of the code, or in a copy of it below the run's folder."""
 
 
 def left_out_warnings(spec: Mapping[str, Any], error: RunError | None) -> list[str]:
@@ -38,7 +41,7 @@ def left_out_warnings(spec: Mapping[str, Any], error: RunError | None) -> list[s
 def _missing(text: str) -> Iterator[str]:
     for found in MISSING.finditer(text):
         path = found[1] or found[2]
-        yield posixpath.normpath(path.removeprefix(f"{WORKSPACE}/"))
+        yield posixpath.normpath(_IN_WORKING_FOLDER.sub("", path))
 
 
 def _left_out(path: str, names: Iterable[str]) -> str | None:

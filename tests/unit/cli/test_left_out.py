@@ -49,7 +49,8 @@ def test_large_files_and_those_that_the_source_names_are_named_with_their_sizes(
     (project / "__pycache__").mkdir()
     (project / "__pycache__/large").write_bytes(bytes(2 << 20))
     assert packed(project).note == (
-        "not packed, because .gitignore names them: data/large.bin (3 MB), big/ (2 MB), data/small.bin (2.0 KB). "
+        "not packed, because .gitignore names them: data/large.bin (3.0 MiB), big/ (2.0 MiB), data/small.bin "
+        "(2.0 KiB). "
         "Programs read data from {data_dir}"
     )
 
@@ -75,7 +76,7 @@ def test_commands_before_the_run_name_them(project: Path, command: str) -> None:
     spec = project / "spec.yaml"
     CliRunner().invoke(app, ["init", "--from", str(project / "train.py"), "--out", str(spec)])
     done = CliRunner().invoke(app, [command, str(spec)])
-    assert "Note: not packed, because .gitignore names them: data/small.bin (0.1 KB)" in done.output
+    assert "Note: not packed, because .gitignore names them: data/small.bin (1 B)" in done.output
 
 
 @pytest.mark.parametrize(
@@ -83,6 +84,11 @@ def test_commands_before_the_run_name_them(project: Path, command: str) -> None:
     [
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data/train.bin'", "data/train.bin"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/workspace/data/train.bin'", "data/train.bin"),
+        (
+            "FileNotFoundError: [Errno 2] No such file or directory: '/runs/x-012345678901/workspace/data/train.bin'",
+            "data/train.bin",
+        ),
+        ("cat: No such file or directory: /runs/x-01/.trainflow/workspace/2/data/train.bin", "data/train.bin"),
         ("FileNotFoundError: [Errno 2] No such file or directory: './weights/a.pt'", "weights/a.pt"),
         ("cat: No such file or directory: data/train.bin", "data/train.bin"),
     ],
