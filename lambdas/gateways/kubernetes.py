@@ -184,7 +184,7 @@ class KubernetesCluster:
         ended = [pod for pod in peers if pod.exit_code is not None]
         return [
             *ended[:MAX_FAILED_PODS],
-            *[pod for pod in peers if pod.has_log and pod not in ended][:MAX_RUNNING_PEERS],
+            *[pod for pod in peers if pod.has_log and pod.exit_code is None][:MAX_RUNNING_PEERS],
         ]
 
     def disrupted_pods(self, job: JobRef) -> list[Pod]:
@@ -195,7 +195,7 @@ class KubernetesCluster:
     def running_pods(self, job: JobRef) -> list[str]:
         """Names of the job's running pods, that of the highest index first."""
         pods = [read_pod(pod) for pod in self._pods(f"{JOB_LABEL}={job.name}", field_selector="status.phase=Running")]
-        return [pod.name for pod in sorted(pods, key=lambda pod: pod.index or 0, reverse=True)]
+        return [pod.name for pod in sorted(pods, key=lambda pod: pod.index, reverse=True)]
 
     def shared_pods(self, job: JobRef) -> list[Any]:
         """All pods of a job whose pods have containers beside the program's; empty for other jobs, after one pod."""

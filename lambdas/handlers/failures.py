@@ -13,8 +13,8 @@ from lambdas.logic.departures import PodEvidence
 from lambdas.logic.gang_failures import failure, waiting_failure
 from lambdas.logic.opening import with_checkpoint
 from trainflow.errors import TrainflowError
-from trainflow.failures.log_lines import MAX_LINES
 from trainflow.observed.job import JobStatus
+from trainflow.observed.pod import Pod
 from trainflow.workflow.run import JobRef, Run, Stage
 
 
@@ -43,10 +43,13 @@ def job_failure(
     error = failure(job, status, failed, peers=peers, last_step=last_step, may_resume=may_resume)
     if run is None or run.spec.checkpoint is None or job.stage is not Stage.TRAINING:
         return error
-    return with_checkpoint(error, run, [*(each.lines for each in failed), _lines_of_rank0(backend, job, failed)])
+    rank0 = _rank0_evidence(backend, job, logs, [*failed, *peers])
+    return with_checkpoint(error, run, [*(each.lines for each in failed), rank0.lines if rank0 else ()])
 
 
-def hang_failure(backend: Backend, job: JobRef, hang: TrainflowError, *, last_step: int | None) -> TrainflowError:
+def hang_failure(
+    backend: Backend, job: JobRef, hang: TrainflowError, *, last_step: int | None, began: float
+) -> TrainflowError:
     """The error to raise for a running job that hangs: another one if a pod ended before the others.
 
     Args:
@@ -54,20 +57,23 @@ def hang_failure(backend: Backend, job: JobRef, hang: TrainflowError, *, last_st
         job: The job.
         hang: What a poll found.
         last_step: Newest step that rank 0 logged.
+        began: When the function began to read logs, on the monotonic clock.
     """
     if job.num_nodes == 1:
         return hang
-    logs = FailedLogs(backend, job.run_id, keeps=False)
+    logs = FailedLogs(backend, job.run_id, keeps=False, began=began)
     return waiting_failure(job, [logs.read(pod) for pod in backend.peer_pods(job)], hang, last_step=last_step)
 
 
-def _lines_of_rank0(backend: Backend, job: JobRef, failed: Sequence[PodEvidence]) -> tuple[str, ...]:
-    """The last lines of the pod that prints steps; empty if it has failed itself, or cannot be read."""
+def _rank0_evidence(
+    backend: Backend, job: JobRef, logs: FailedLogs, known: Sequence[PodEvidence]
+) -> PodEvidence | None:
+    """The pod that prints steps, with the last lines of its log; None if it cannot be found."""
     try:
-        pod = backend.rank0(job)
-        if pod is None or any(each.pod.name == pod and each.lines for each in failed):
-            return ()
-        return tuple(line.text for line in backend.read_log(pod, tail_lines=MAX_LINES))
+        name = backend.rank0(job)
     except (TrainflowError, ClientError) as error:
-        logger.warning("the log of rank 0 could not be read", extra={"reason": str(error)})
-        return ()
+        logger.warning("rank 0's pod could not be found", extra={"reason": str(error)})
+        return None
+    if name is None:
+        return None
+    return next((each for each in known if each.pod.name == name and each.lines), None) or logs.read(Pod(name=name))

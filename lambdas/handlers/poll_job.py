@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
+from lambdas.handlers.failed_logs import READING_SECONDS
 from lambdas.handlers.failures import hang_failure, job_failure
 from lambdas.handlers.task import logger, task
 from lambdas.logic.gang_failures import disruption
@@ -43,9 +44,6 @@ NEWEST_LINES_OF_OTHERS = 2 * REMEMBERED
 MAX_OTHERS = 4
 """Other pods whose logs are read before a job is ended."""
 
-OTHERS_SECONDS = 20.0
-"""No such log is begun after this time: that of a lost node takes 20 seconds more."""
-
 
 class Event(BaseModel):
     run: Run
@@ -69,6 +67,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         unread_after: Time to report that the log cannot be read, unless it is read before.
         warning: Usage of the run's limits, if the owner should know it; else null.
     """
+    began = time.monotonic()
     require_finite_loss(event.job, event.progress)
     backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
@@ -88,9 +87,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if phase is not JobPhase.SUCCEEDED and not event.log_unread:
         try:
             require_no_hang(event.job, status, event.progress, poll_seconds=pause, now=now)
-            _require_progress(backend, event, status, now=now)
+            _require_progress(backend, event, status, now=now, began=began)
         except TrainflowError as hang:
-            raise hang_failure(backend, event.job, hang, last_step=event.progress.last_step) from hang
+            raise hang_failure(backend, event.job, hang, last_step=event.progress.last_step, began=began) from hang
     if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
         _require_compiler_output(backend, event.job, limits=limits, now=now)
     told = None
@@ -107,23 +106,22 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     }
 
 
-def _require_progress(backend: Backend, event: Event, status: JobStatus, *, now: datetime) -> None:
+def _require_progress(backend: Backend, event: Event, status: JobStatus, *, now: datetime, began: float) -> None:
     """Judge a job by rank 0's log, and before it is ended by the last lines of other pods: Megatron prints its steps on
     the last rank."""
     limits = event.run.spec.limits
     try:
         require_progress(event.job, status, event.progress, limits=limits, now=now)
     except JobStalled:
-        if not _others_go_on(backend, event.job, since=now - timedelta(minutes=limits.stall_minutes)):
+        if not _others_go_on(backend, event.job, since=now - timedelta(minutes=limits.stall_minutes), began=began):
             raise
 
 
-def _others_go_on(backend: Backend, job: JobRef, *, since: datetime) -> bool:
+def _others_go_on(backend: Backend, job: JobRef, *, since: datetime, began: float) -> bool:
     """Whether the log of one of a few other pods shows a sign of life."""
-    deadline = time.monotonic() + OTHERS_SECONDS
     try:
         for pod in backend.running_pods(job)[:MAX_OTHERS]:
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + READING_SECONDS:
                 break
             if shows_life(list(backend.read_log(pod, tail_lines=NEWEST_LINES_OF_OTHERS)), since=since):
                 return True

@@ -17,6 +17,7 @@ from trainflow.failures.judgement import Judgement
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol.checkpoint_line import OPENING, Opening, parse_checkpoint_line, parse_opening_line
 from trainflow.protocol.step_report import ALIVE
+from trainflow.record.wording import count
 from trainflow.spec.run_spec import RunSpec
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import Run
@@ -63,8 +64,7 @@ def _after_others(error: TrainflowError, run: Run) -> TrainflowError:
     num_others = len(run.failed_checkpoints.unusable)
     if not num_others:
         return error
-    checkpoints = "1 newer checkpoint" if num_others == 1 else f"{num_others} newer checkpoints"
-    sentence = f"{error} Attempts with {checkpoints} ended before their first step, too."
+    sentence = f"{error} Attempts with {count(num_others, 'newer checkpoint')} ended before their first step, too."
     return named_error(type(error).__name__, sentence, error.judgement)
 
 

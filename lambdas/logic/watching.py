@@ -145,9 +145,9 @@ def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *,
     """Require that a training job gets on: a job that hangs in a collective appears busy for ever.
 
     A step is a sign of life, and so is a line that differs from the newest ones: a program whose steps are not read any
-    more, or never were, goes on (`lambdas.logic.signs_of_life`). A program beside it prints a line when files below the
-    run's folder have changed (`trainer.steps.progress`). Utilization of devices proves nothing: ranks that wait in a
-    collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
+    more, or never were, goes on (`lambdas.logic.signs_of_life`). A program beside it, where there is one, prints a line
+    when files below the run's folder have changed (`trainer.steps.progress`). Utilization of devices proves nothing:
+    ranks that wait in a collective for one that is gone keep theirs at 100 % (NVIDIA/nccl, issues 238, 306, 537).
 
     Raises:
         JobStalled: If no sign of life was seen for `limits.stall_minutes`.
@@ -165,7 +165,7 @@ def require_progress(job: JobRef, status: JobStatus, progress: MetricsCursor, *,
         )
     raise JobStalled(
         f"The job '{job.name}' has not printed a new line {minutes} that differs from those before. It has reported no "
-        "step yet, so rank 0's log was watched, in which changed files of the run's folder appear, too."
+        "step yet, so rank 0's log was watched."
     )
 
 
