@@ -70,7 +70,7 @@ def _is_loaded(flag: Flag, uses: Sequence[Use]) -> bool:
     name = flag.attribute.rpartition(".")[2]
     if not flag.may_be_path or not RESUMES.search(name) or STARTS_ANEW.search(name):
         return False
-    return any(use.kind == "read" and use.function not in TESTS for use in uses_behind(flag, uses))
+    return _is_read(flag, uses)
 
 
 def checkpoints(
@@ -113,7 +113,7 @@ def _words_of_own_reading(
     """Words that make a program read the file that it has written; None if the source does not show that it does."""
     names = {flag.attribute: flag for flag in flags.values() if not flag.alias_for}
     for use in uses:
-        if use.kind != "read" or use.function in TESTS or not _is_same(use, written):
+        if not use.is_opened or not _is_same(use, written):
             continue
         conditions = [each for each in use.conditions if each.option != use.path.option]
         if not (conditions or use.is_tried or _is_looked_for(use, uses)):
@@ -157,7 +157,7 @@ def _words(flag: Flag | None, style: Style) -> tuple[str, ...]:
 
 
 def _is_read(flag: Flag, uses: Sequence[Use]) -> bool:
-    return any(use.kind == "read" and use.function not in TESTS for use in uses_behind(flag, uses))
+    return any(use.is_opened for use in uses_behind(flag, uses))
 
 
 def _patterns(uses: Sequence[Use], flags: Mapping[str, Flag], given: Mapping[str, Output]) -> Iterator[tuple[str, Use]]:

@@ -53,7 +53,7 @@ PARSES = frozenset(
 
 _PATH_OF_FIRST = frozenset(("Path", "PurePath", "abspath", "expanduser", "expandvars", "realpath", "str", "normpath"))
 _PATH_OF_OWNER = frozenset(
-    ("resolve", "expanduser", "absolute", "as_posix", "rstrip", "strip", "with_suffix", "rstrip", "replace", "format")
+    ("resolve", "expanduser", "absolute", "as_posix", "rstrip", "strip", "with_suffix", "replace", "format")
 )
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainflow.client.programs.options import Flag
-from trainflow.client.programs.path_calls import TESTS
 from trainflow.client.programs.path_uses import Use
 
 FOLDER_NAMES = (
@@ -139,7 +138,7 @@ def _sign(flag: Flag, uses: Sequence[Use]) -> str:
     """Sign that a flag is an output; empty without one."""
     name, own = _base(flag), uses_behind(flag, uses)
     writes = next((use for use in own if use.kind != "read"), None)
-    is_read = any(use.kind == "read" and use.function not in TESTS for use in own)
+    is_read = any(use.is_opened for use in own)
     if not flag.may_be_path or flag.alias_for or (is_read and LAST_CHANCES.search(name)):
         return ""
     if name in FOLDER_NAMES or name in PATH_NAMES:

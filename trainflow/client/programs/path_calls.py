@@ -58,7 +58,6 @@ CALLS: Mapping[str, tuple[PathCall, ...]] = {
     # folders of results
     "makedirs": (PathCall("folder", (0,), ("name", "path")),),
     "mkdir": (PathCall("folder", (0, OWNER), ("path",)),),
-    "mkdtemp": (),
     "SummaryWriter": (PathCall("folder", (0,), ("log_dir", "logdir")),),
     "create_file_writer": (PathCall("folder", (0,), ("logdir",)),),
     "TensorBoard": (PathCall("folder", (0,), ("log_dir",)),),
@@ -83,7 +82,7 @@ CALLS: Mapping[str, tuple[PathCall, ...]] = {
     "save_image": (PathCall("file", (1,), ("fp",)),),
     "FileHandler": (PathCall("file", (0,), ("filename",)),),
     "basicConfig": (PathCall("file", (), ("filename",)),),
-    **dict.fromkeys(("write_text", "write_bytes"), (PathCall("file", (OWNER,), ("nothing",)),)),
+    **dict.fromkeys(("write_text", "write_bytes"), (PathCall("file", (OWNER,)),)),
     # reading
     "load": (
         PathCall("read", (0,), ("f",), (*_TORCH, "np", "numpy", "jnp")),

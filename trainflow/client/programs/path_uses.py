@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from trainflow.client.programs.flow import ALL_OPTIONS, MAX_PATHS, Flow, Origin, Scope
 from trainflow.client.programs.options import literal
-from trainflow.client.programs.path_calls import CALLS, Kind, paths_in
+from trainflow.client.programs.path_calls import CALLS, TESTS, Kind, paths_in
 from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import Module, Sources, last_name
 
@@ -41,6 +41,11 @@ class Use:
     """Values of options that the call depends on."""
     is_tried: bool = False
     """Whether the program goes on if the call fails."""
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether the call reads what is at the path, and does more than look whether it is there."""
+        return self.kind == "read" and self.function not in TESTS
 
 
 Tests = tuple[ast.expr | ast.Try, ...]

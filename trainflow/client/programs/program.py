@@ -73,8 +73,6 @@ class Program:
     """Environment variables that say where it writes."""
     above: Mapping[str, int] = field(default_factory=dict)
     """Paths above the working folder that its source spells out, with their lines."""
-    texts: frozenset[str] = frozenset()
-    """Texts in its own file, such as names of files."""
 
     @cached_property
     def outputs(self) -> dict[str, Output]:
@@ -147,7 +145,6 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
         one_of=tuple(demands(tree, flags.values())),
         variables=variables(uses),
         above=paths_above(found),
-        texts=_texts(tree),
     )
     return replace(program, checkpoints=checkpoints(line, flags, uses, program.outputs, loop))
 
@@ -161,8 +158,3 @@ def _parameters(line: CommandLine) -> dict[ast.AST, dict[str, str]]:
             given = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
             found[function] = {name: f"{prefix}{name}" for name in given if f"{prefix}{name}" in names}
     return found
-
-
-def _texts(tree: ast.Module) -> frozenset[str]:
-    constants = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return frozenset(text for text in constants if isinstance(text, str) and len(text) <= 200)

@@ -32,11 +32,6 @@ class Region:
         """Every node of the part."""
         return self.module.nodes if self.node is self.module.tree else tuple(ast.walk(self.node))
 
-    @property
-    def calls(self) -> Iterator[ast.Call]:
-        """Every call in the part."""
-        return (node for node in self.nodes if isinstance(node, ast.Call))
-
 
 def regions(sources: Sources) -> list[Region]:
     """The reachable parts, the program's own file first."""
