@@ -67,7 +67,7 @@ def _has_no_begin(first: bytes, suffix: str) -> bool:
     """Whether the first bytes of a format are missing: of an empty file, of zeros on the disk, of a few bytes."""
     if suffix in NEVER_EMPTY and not first.strip(b"\0"):
         return not first or suffix not in MAY_BE_ZEROS
-    begins = (each.magic for each in FORMATS if len(each.magic) > 1)
+    begins = (each.magic for each in FORMATS)
     return bool(first) and any(len(first) < len(begin) and begin.startswith(first) for begin in begins)
 
 
@@ -223,8 +223,7 @@ def _named(*suffixes: str) -> Callable[[bytes, Path], bool]:
 
 FORMATS = (
     FileFormat(_safetensors_is_whole, sign=_is_safetensors),
-    FileFormat(_zip_is_whole, b"PK\x03\x04"),  # torch since version 1.6, NumPy's .npz, Keras: its directory is its end
-    FileFormat(_zip_is_whole, b"PK"),
+    FileFormat(_zip_is_whole, b"PK"),  # torch since version 1.6, NumPy's .npz, Keras: its directory is its end
     FileFormat(_hdf5_is_whole, b"\x89HDF\r\n\x1a\n"),
     FileFormat(_array_is_whole, b"\x93NUMPY"),
     FileFormat(pickles.old_torch_is_whole, pickles.TORCH_MAGIC),

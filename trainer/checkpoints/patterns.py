@@ -7,9 +7,10 @@ is taken (docs/decisions/0075-checkpoint-completeness-by-content.md). Nothing he
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -83,10 +84,11 @@ def complete_ones(found: Sequence[Found], rules: Rules) -> Iterator[tuple[Found,
         found: Checkpoints of one program, the newest first.
         rules: How they are judged.
     """
+    verdict_on = functools.cache(lambda path: judged(path, rules))
     for number, each in enumerate(found):
-        verdict = judged(each.path, rules)
+        verdict = verdict_on(each.path)
         reason: str | None = verdict.reason
-        if verdict.state is State.WITHOUT_LAST_FILE and _has_all_that_others_have(number, found, rules):
+        if verdict.state is State.WITHOUT_LAST_FILE and _has_all_that_others_have(number, found, verdict_on):
             reason = None
         reason = reason or None
         if reason is None and number == 0 and rules.may_be_cut_off and rules.marker is None:
@@ -182,14 +184,14 @@ def _judged_by_age(path: Path, formats: Mapping[Path, bool | None], rules: Rules
     return Verdict(State.INCOMPLETE, f"its format is not known, and it changed within {rules.settled_seconds:g} s")
 
 
-def _has_all_that_others_have(number: int, found: Sequence[Found], rules: Rules) -> bool:
+def _has_all_that_others_have(number: int, found: Sequence[Found], verdict_on: Callable[[Path], Verdict]) -> bool:
     """Whether a checkpoint without a last file is complete by comparison: its program never writes more.
 
     A later checkpoint shows that this one was finished, and an earlier one with the same names that these are all. One
     with a last file shows that the program writes it.
     """
     others = [each for each in found if each != found[number]]
-    states = {each: judged(each.path, rules).state for each in others}
+    states = {each: verdict_on(each.path).state for each in others}
     if State.COMPLETE in states.values():
         return False
     own = _kinds(found[number].path)

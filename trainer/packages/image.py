@@ -78,7 +78,9 @@ def _package(found: importlib.metadata.Distribution) -> Package | None:
     name, version = metadata["Name"], metadata["Version"]  # None where they are missing
     if not isinstance(name, str) or not isinstance(version, str):
         return None
-    return Package(name=canonical(name), version=version, requires=tuple(found.requires or ()))
+    return Package(
+        name=canonical(name), version=version, requires=tuple(metadata.get_all("Requires-Dist") or found.requires or ())
+    )
 
 
 def protected(image: Mapping[str, Package], *, replaced: Collection[str] = ()) -> dict[str, Package]:

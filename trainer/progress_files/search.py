@@ -77,7 +77,9 @@ class SearchedSteps:
 
     def new_steps(self, *, final: bool) -> Iterator[Step]:
         """Steps that were not returned before, of one kind of file only: two would show each step twice."""
-        if final or self._clock() - self._searched_at >= SEARCH_SECONDS:
+        # A table is one file; of event files and states there may be more and more.
+        may_grow = self._chosen is None or self._chosen is self._event_steps or self._chosen is self._state_steps
+        if may_grow and (final or self._clock() - self._searched_at >= SEARCH_SECONDS):
             self._search()
         if self._chosen is None:
             self._chosen = next((each for each in self._candidates() if each.read(final=final)), None)
@@ -117,7 +119,9 @@ def _files(folders: Sequence[Path]) -> Iterator[Path]:
         for place, names, files in os.walk(folder):
             names[:] = sorted(name for name in names if not name.startswith(".") and name not in PASSED_OVER)
             entries += len(names) + len(files)
-            if entries > MOST_ENTRIES or (real := os.path.realpath(place)) in seen:
+            if entries > MOST_ENTRIES:
+                return
+            if (real := os.path.realpath(place)) in seen:
                 names.clear()
                 continue
             seen.add(real)
