@@ -1,9 +1,10 @@
 """Report files that a program wrote to its working folder, which are deleted with the pod:
 `python -m trainer.lost_files --folder DIR --began SECONDS --node_rank N --num_nodes N …`.
 
-The working folder is a copy of the run's code that each pod has of its own, or a folder of the image. Only what is
-below the run's folder is kept. So the files of the working folder that are newer than the program's start are named in
-a line of the log (`trainflow.protocol.lost_files`), which the workflow reads.
+A working folder below the run's folder is kept, and is not searched (decision 90). That of a program of the image, or
+with `kept_gib: 0`, is deleted with the pod. So its files that are newer than the program's start are named in a line of
+the log (`trainflow.protocol.lost_files`), which the workflow reads. In the pod's own folders (that of the code, the
+home folder, temporary files) only models are searched.
 
 A file is newer if both its content and its entry in the file system were changed after the start. An unpacked archive
 has old times of change, and a file that was there before has an old entry, so neither is taken for a result.
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from trainer.runtime import arguments, program
 from trainer.runtime.environment import Environment
-from trainer.runtime.files import written_whole
+from trainer.runtime.files import shown, written_whole
 from trainer.runtime.node import SHARED_NOTES
 from trainer.runtime.workers import Worker
 from trainflow.protocol import variables
@@ -320,9 +321,7 @@ def _is_within(path: str, place: str) -> bool:
 
 def _shown(path: str, root: str | None) -> str:
     """A path below a folder, or a full one, as a line of the log can show it."""
-    return printable(
-        os.fsencode(path if root is None else os.path.relpath(path, root)).decode(errors="backslashreplace")
-    )
+    return printable(shown(path if root is None else os.path.relpath(path, root)))
 
 
 def _of_all_nodes(own: LostFiles | None, gang: Gang, *, wait: bool) -> LostFiles | None:

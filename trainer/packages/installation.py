@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from trainer.runtime.errors import CodeInvalid, StorageFailed
 from trainer.runtime.workers import Worker
 
 RENEWAL_SECONDS = store.DAY
-"""Interval of renewals by a running program, whose shared packages are in use for `store.IN_USE_DAYS`."""
+"""Interval of renewals while a program runs: its shared packages are in use for `store.IN_USE_DAYS`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,8 @@ def _renew(file: Path) -> None:
     """Renew the use of shared packages while this process runs."""
 
     def renew() -> None:
-        while not threading.Event().wait(RENEWAL_SECONDS):
+        while True:
+            time.sleep(RENEWAL_SECONDS)
             with suppress(OSError):
                 os.utime(file)
 

@@ -8,15 +8,14 @@ import os
 import stat
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from trainer.packages.image import Package
 from trainer.packages.requirement_lines import Line
 from trainer.packages.sets import KEY
+from trainer.runtime.files import written_whole
 
 MAX_BYTES = 4096
 
@@ -74,12 +73,5 @@ def write(file: Path, note: Note) -> None:
     Raises:
         OSError: If the folder cannot be written.
     """
-    opened, temporary = tempfile.mkstemp(dir=file.parent, prefix=".note-")
-    try:
-        with os.fdopen(opened, "w", encoding="utf-8") as written:
-            json.dump(asdict(note), written)
-        Path(temporary).replace(file)
-    except BaseException:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        raise
+    with written_whole(file) as written:
+        written.write(json.dumps(asdict(note)).encode())

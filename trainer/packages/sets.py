@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer.packages import wheels
+from trainer.runtime.files import file_sha256
 from trainer.runtime.workers import Worker
 
 MARKER = "_PACKAGES.json"
@@ -38,19 +39,6 @@ POLL_SECONDS = 0.5
 def set_key(digests: Iterable[str]) -> str:
     """Name of the set of the wheels with these SHA-256 digests."""
     return hashlib.sha256("\n".join(sorted(set(digests))).encode()).hexdigest()[:24]
-
-
-def file_digest(file: Path) -> str:
-    """SHA-256 of a file."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(opened)
-
-
-def _digest(opened: Iterable[bytes]) -> str:
-    found = hashlib.sha256()
-    for piece in opened:
-        found.update(piece)
-    return found.hexdigest()
 
 
 def is_complete(place: Path) -> bool:
@@ -76,7 +64,7 @@ def install(files: Sequence[Path], folder: Path, *, stale_seconds: float = STALE
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".copies-", ignore_cleanup_errors=True) as temporary:
         copies = [_copy(file, Path(temporary)) for file in files]
-        place = folder / set_key(file_digest(copy) for copy in copies)
+        place = folder / set_key(file_sha256(copy) for copy in copies)
         made = folder / f".installing-{place.name}"
         while not is_complete(place):
             if _begin(made):

@@ -23,7 +23,8 @@ UNUSED_DAYS = 180.0
 """A set that no run has used for this time is removed, as a compile cache is."""
 
 IN_USE_DAYS = 7.0
-"""A set that a run has used within this time stays, whatever its size. Running programs renew it daily."""
+"""A set that a run has used within this time stays, whatever its size. Supervisors renew it daily as long as they
+stay beside their program. Where the program replaces its supervisor (Slurm), only the start does."""
 
 LIMIT_BYTES = 100 * 2**30
 """Size of all sets above which the least recently used ones are removed."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 
+from trainer.runtime.files import shown
 from trainflow.protocol.lost_files import printable
 from trainflow.protocol.publication import MAX_NAMED, Unpublished, UnpublishedFile
 
@@ -31,11 +31,11 @@ class UnpublishedFiles:
 
     def add(self, file: Unpublishable) -> None:
         """Count a file, and print its name."""
-        shown = printable(os.fsencode(file.name).decode(errors="backslashreplace"))
+        name = printable(shown(file.name))
         with self._lock:
             self._num_files, self._num_bytes = self._num_files + 1, self._num_bytes + file.size
             if len(self._named) < MAX_NAMED:
-                self._named.append(UnpublishedFile(name=shown, num_bytes=file.size, reason=file.reason))
+                self._named.append(UnpublishedFile(name=name, num_bytes=file.size, reason=file.reason))
                 print(f"{shown} is not published: {file.reason}.", flush=True)
 
     def all(self) -> Unpublished:

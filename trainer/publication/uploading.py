@@ -8,7 +8,6 @@ delays the small ones. An object that has the content of its file is not sent ag
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 import threading
@@ -20,6 +19,7 @@ from trainer.publication.names import problem_with
 from trainer.publication.unpublished import Unpublishable, UnpublishedFiles
 from trainer.publication.walking import FoundFile
 from trainer.runtime.errors import StorageFailed
+from trainer.runtime.files import MIB
 from trainer.runtime.workers import Worker
 from trainflow.protocol.s3_urls import S3Url
 
@@ -43,7 +43,7 @@ MAX_OBJECT_BYTES = 5 << 40
 
 SPARSE_BYTES, SPARSE_FACTOR = 1 << 30, 64
 """A file of this size is sparse if it is this many times larger than its blocks: sending its zeros would take hours.
-Lustre can compress a file's blocks, which text does not do by this factor."""
+Lustre can compress blocks too, and no text compresses by this factor."""
 
 ONE_FILE_ONLY = ("KeyTooLongError", "InvalidURI", "InvalidArgument", "EntityTooLarge", "InvalidRequest")
 """Errors of S3 that are about one object, so that others may succeed."""
@@ -217,7 +217,7 @@ def _require_publishable(status: os.stat_result) -> None:
 def _checksum(content: BinaryIO, size: int) -> str:
     """SHA-256 of the first bytes of a file, as many as it had when it was opened."""
     digest, left = hashlib.sha256(), size
-    while left and (block := content.read(min(io.DEFAULT_BUFFER_SIZE * 128, left))):
+    while left and (block := content.read(min(MIB, left))):
         digest.update(block)
         left -= len(block)
     if left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,9 @@ from typing import Any, BinaryIO
 
 from trainer.runtime.errors import StorageFailed
 from trainflow.protocol import result
+
+MIB = 1 << 20
+"""Bytes that are read at a time."""
 
 
 @contextmanager
@@ -37,6 +41,20 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def file_sha256(file: Path) -> str:
+    """SHA-256 of a file; helpers run with Python 3.10, whose hashlib reads no files."""
+    hashing = hashlib.sha256()
+    with file.open("rb") as content:
+        while piece := content.read(MIB):
+            hashing.update(piece)
+    return hashing.hexdigest()
+
+
+def shown(name: str) -> str:
+    """A text with names of files as it can be printed: they may have bytes that are not UTF-8."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def leave_result(document: Mapping[str, Any], result_file: Path | None) -> None:

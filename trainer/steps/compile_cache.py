@@ -7,7 +7,6 @@ every other file. All others copy it to their own node and compare, and the prog
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -17,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainer.runtime.errors import CompileCacheGone, StorageFailed
-from trainer.runtime.files import written_whole
+from trainer.runtime.files import MIB, file_sha256, written_whole
 from trainer.runtime.node import Node, Prepared
 from trainflow.protocol.compile_cache import environment
 from trainflow.protocol.plan import CompileCache
@@ -31,8 +30,6 @@ removed."""
 
 LOCKS = ".lock"
 """Suffix of the compilers' lock files. They are not part of a cache: a compiler that meets one may wait forever."""
-
-MIB = 1 << 20
 
 
 def prepare(step: CompileCache, _node: Node) -> Prepared:
@@ -100,17 +97,8 @@ def _copy_sealed(cache: Path, target: Path) -> None:
             raise CompileCacheGone(f"The compile cache {cache} is damaged: {name} is missing.")
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, copied)
-        if _digest(copied) != digest:
+        if file_sha256(copied) != digest:
             raise CompileCacheGone(f"The compile cache {cache} is damaged: {name} is not what was sealed.")
-
-
-def _digest(file: Path) -> str:
-    """SHA-256; helpers run with Python 3.10, whose hashlib reads no files."""
-    hashing = hashlib.sha256()
-    with file.open("rb") as content:
-        while piece := content.read(MIB):
-            hashing.update(piece)
-    return hashing.hexdigest()
 
 
 def begin(cache: Path) -> None:
@@ -154,7 +142,9 @@ def finish(cache: Path, counts: Mapping[str, int]) -> None:
     with _storage(cache):
         files = {str(path.relative_to(cache)): path for path in sorted(cache.rglob("*")) if path.is_file()}
         content = {
-            name: _digest(path) for name, path in files.items() if name not in (MARKER, BEGUN) and path.suffix != LOCKS
+            name: file_sha256(path)
+            for name, path in files.items()
+            if name not in (MARKER, BEGUN) and path.suffix != LOCKS
         }
         with written_whole(cache / MARKER) as marker:
             marker.write(json.dumps({"totals": dict(counts), "files": content}).encode())

@@ -31,7 +31,7 @@ POLL_SECONDS = 5.0
 """Time between two polls of the files."""
 
 ALIVE_SECONDS = 60.0
-"""Time between two comparisons of the files below the run's folder."""
+"""Time between two comparisons of the run's files."""
 
 LAST_SECONDS = 10.0
 """Longest time that the end of the command waits for the last steps."""

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from trainer.checkpoints.patterns import Found, Rules, changed_at, complete_ones, find
 from trainer.runtime.errors import ConfigInvalid, StorageFailed, all_checkpoints_unusable, none_to_continue_from
+from trainer.runtime.files import shown
 from trainer.runtime.node import SHARED_NOTES, Node, Prepared
 from trainflow.protocol import variables
 from trainflow.protocol.checkpoint_line import Opening, opening_line, resumed_line
@@ -148,8 +149,3 @@ def _unusable(found: Found, unusable: Sequence[Decision]) -> Decision | None:
     """The decision for a checkpoint that could not be opened; None if it has been written again since."""
     same = (each for each in unusable if each.path == str(found.path))
     return next((each for each in same if changed_at(found.path) <= each.changed_at), None)
-
-
-def shown(text: str) -> str:
-    """A text with names of files as it can be printed: they may have bytes that are not UTF-8."""
-    return os.fsencode(text).decode(errors="backslashreplace")

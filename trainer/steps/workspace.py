@@ -1,4 +1,4 @@
-"""Start the program in the folder of the run's code.
+"""Start the program in the folder of the run's code; a training starts in a copy below the run's folder.
 
 The folder becomes the working directory and the first one in which Python searches for modules, before those that the
 image names. What the code requires comes next (`trainer.packages`).

@@ -77,10 +77,10 @@ def parse_lost_files_line(line: str, *, most_named: int = MAX_NAMED) -> LostFile
     try:
         said = json.loads(line[begin:])[LOST_FILES]
         largest = tuple(
-            LostFile(name=printable(name), num_bytes=_whole(num_bytes), num_nodes=_whole(num_nodes))
+            LostFile(name=printable(name), num_bytes=whole_number(num_bytes), num_nodes=whole_number(num_nodes))
             for name, num_bytes, num_nodes in said["largest"][:most_named]
         )
-        num_files, num_bytes = _whole(said["num_files"]), _whole(said["num_bytes"])
+        num_files, num_bytes = whole_number(said["num_files"]), whole_number(said["num_bytes"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     if not num_files:
@@ -134,7 +134,12 @@ def _bytes(files: Iterable[LostFile]) -> int:
     return sum(file.num_bytes for file in files)
 
 
-def _whole(value: object) -> int:
+def whole_number(value: object) -> int:
+    """A number of files or bytes.
+
+    Raises:
+        TypeError: If it is something else.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_NUMBER:
-        raise TypeError(f"{value!r} is no number of files or bytes")
+        raise TypeError(f"{value!r} is not a number of files or bytes")
     return value

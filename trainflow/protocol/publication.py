@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainflow.protocol.lost_files import LARGEST_NUMBER, printable
+from trainflow.protocol.lost_files import printable, whole_number
 
 SKIPPED = "skipped"
 """Field of the result about files that S3 cannot hold, or that could not be read."""
@@ -63,16 +63,10 @@ def parse_unpublished(result: Mapping[str, Any], field: str) -> Unpublished | No
     try:
         said = result[field]
         files = tuple(
-            UnpublishedFile(name=printable(name), num_bytes=_whole(num_bytes), reason=printable(reason))
+            UnpublishedFile(name=printable(name), num_bytes=whole_number(num_bytes), reason=printable(reason))
             for name, num_bytes, reason in said["files"][:MAX_NAMED]
         )
-        num_files, num_bytes = _whole(said["num_files"]), _whole(said["num_bytes"])
+        num_files, num_bytes = whole_number(said["num_files"]), whole_number(said["num_bytes"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     return Unpublished(num_files=num_files, num_bytes=num_bytes, files=files) if num_files else None
-
-
-def _whole(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST_NUMBER:
-        raise TypeError(f"{value!r} is not a number of files or bytes")
-    return value

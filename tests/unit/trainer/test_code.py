@@ -19,9 +19,10 @@ from tests.wheels import wheel
 from trainer.helpers import install
 from trainer.packages import installation, sets
 from trainer.packages.installation import Requirements
-from trainer.packages.sets import file_digest, set_key
+from trainer.packages.sets import set_key
 from trainer.runtime import environment
 from trainer.runtime.errors import CodeInvalid, ConfigInvalid, StorageFailed
+from trainer.runtime.files import file_sha256
 from trainer.steps import code
 from trainflow.protocol.plan import Code
 
@@ -138,7 +139,7 @@ def test_required_packages_are_installed_once_and_come_before_the_images(require
     assert ["Successfully installed demanded-1.0" in output for output in outputs] == [True, False]
     assert outputs[1] == "required\n"
     (place,) = (path for path in (tmp_path / "packages").iterdir() if path.is_dir())
-    assert place.name == set_key([file_digest(required.parent / "wheels/demanded-1.0-py3-none-any.whl")])
+    assert place.name == set_key([file_sha256(required.parent / "wheels/demanded-1.0-py3-none-any.whl")])
 
 
 def test_a_package_that_cannot_be_installed_is_told_in_pips_own_words(required: Path, tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_packages_of_another_command_that_was_faster_are_used(
     required: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel_of_it = required.parent / "wheels/demanded-1.0-py3-none-any.whl"
-    place = tmp_path / "packages" / set_key([file_digest(wheel_of_it)])
+    place = tmp_path / "packages" / set_key([file_sha256(wheel_of_it)])
 
     def overtaken(_copies: object, _made: Path) -> None:
         place.mkdir()

@@ -26,6 +26,7 @@ from trainer.packages.pip import Item
 from trainer.packages.requirement_lines import Line
 from trainer.runtime import environment
 from trainer.runtime.errors import CodeInvalid
+from trainer.runtime.files import file_sha256
 
 
 def share(asked: Requirements) -> list[str]:
@@ -53,7 +54,7 @@ def shared_of(asked: Requirements) -> Path:
 
 def test_the_name_of_a_set_is_what_its_wheels_are_and_not_what_a_run_claims(fetched: Requirements) -> None:
     files = sorted((fetched.own / store.WHEELS / ("0" * 24)).iterdir())
-    expected = sets.set_key(map(sets.file_digest, files))
+    expected = sets.set_key(map(file_sha256, files))
     assert share(fetched) == [expected]
     assert not (shared_of(fetched) / ("0" * 24)).exists()
 
