@@ -25,8 +25,8 @@ COLUMNS = {
     "live": "steps with a loss were shown while the program was running",
     "kept": "the run succeeded, and the program's result is among the published files",
     "resumed": (
-        "a worker was killed after the first checkpoint, and the run succeeded: from the checkpoint, or from the start "
-        "if the program cannot resume"
+        "a worker was killed after the first checkpoint, or during the training of a program that writes none before "
+        "its end, and the run succeeded: from the checkpoint, or from the start if the program cannot resume"
     ),
     "report": "the report has a curve of the loss",
 }
@@ -36,14 +36,18 @@ HEAD = """# Gallery
 
 Public training programs, run unchanged in the [twin](twin.md) with the commands of [your script](your-script.md).
 `python -m benchmarks gallery` makes the results; the programs are not part of this repository. The column *before*
-counts the cells of the first attempt, in November 2026.
+counts the cells of the first attempt, in November 2026. The rows are from several runs of the benchmark. *First step
+after* is the time from the program's first line to the first step that was shown, with or without a loss; it is empty
+where it was not measured. The programs called transformers-… are those of the fork that is linked.
 
 | column | yes means |
 |---|---|"""
 TYPED = """
 ## Commands
 
-Typed for each program in its folder. `small.yaml` has flags of the program that make it small, and variables:
+Typed for each program in its folder. `small.yaml` has flags of the program that make it small, variables, other
+fields of `programs.toml` such as packages, and `compute.check_nodes: false`. The benchmark adds `--no-page`. Since it
+uses no network, it puts synthetic data into `../data` of programs that download to it, when the run starts:
 
 ```console account
 trainflow init --from SCRIPT --nodes N --processes 1

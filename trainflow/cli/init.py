@@ -171,7 +171,7 @@ def _lines(answers: Answers, program: Program, *, script: str) -> list[str]:
         f"name: {scalar(answers.name)}",
         "workload:",
         f"  {named}",
-        "  code: .  # this folder is packed, without what .gitignore names, and unpacked in front of the program",
+        "  code: .  # this folder is packed, without what .gitignore names; a training works in a copy below {run_dir}",
         f"  image: {IMAGE}  # any image with Python and the program's packages",
         "  # requirements: requirements.txt  # the packages that the image lacks",
         *workload(program, gang=gang, values=answers.values),

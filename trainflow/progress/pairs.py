@@ -21,6 +21,7 @@ from trainflow.progress.vocabulary import (
     Kind,
     is_unit,
     name_meaning,
+    word_set,
 )
 
 LONGEST_TEXT = 2000
@@ -55,6 +56,9 @@ class Text:
     """Words before the first metric name an evaluation."""
     is_training: bool = False
 
+
+_LIMITS = word_set("every per max for of in last total over next warmup num all")
+"""Words that make a number with a counter's name a limit."""
 
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:_\d{3})*)"
 _TOKEN = re.compile(
@@ -121,7 +125,7 @@ class _Scan:
             kind = token.lastgroup
             if token["number"] is not None:
                 self._number(token)
-            elif kind == "end" or kind == "range":
+            elif kind == "range":
                 self._add(token["end"], None, "", token.end())
             elif kind == "word":
                 self._word(token[0], token.end())
@@ -195,24 +199,7 @@ class _Scan:
         """Give the number before a word such as `batches` this name, unless it has one."""
         last = self.result.pairs[-1]
         words = last.name.lower().split()
-        if words and (
-            name_meaning(last.name).kind < 9
-            or not {
-                "every",
-                "per",
-                "max",
-                "for",
-                "of",
-                "in",
-                "last",
-                "total",
-                "over",
-                "next",
-                "warmup",
-                "num",
-                "all",
-            }.isdisjoint(words)
-        ):
+        if words and (name_meaning(last.name).kind < Kind.OTHER or not _LIMITS.isdisjoint(words)):
             return False
         self.result.pairs[-1] = last._replace(name=word)
         return True
@@ -263,7 +250,7 @@ class _Scan:
             pairs[-1] = pairs[-1]._replace(name=name)
 
     def _note(self, words: list[str]) -> None:
-        if any(name_meaning(pair.name).kind in (6, 7) for pair in self.result.pairs if pair.name):
+        if any(name_meaning(pair.name).kind in (Kind.LOSS, Kind.METRIC) for pair in self.result.pairs if pair.name):
             return
         self.result.is_evaluation |= not EVALUATION.isdisjoint(words)
         self.result.is_training |= not TRAINING.isdisjoint(words)

@@ -1,8 +1,8 @@
 """Finds the steps in the lines of a log, in the format that the spec names or that the log shows.
 
-With `auto` the first line that any known format matches chooses the format, and the choice is kept for the whole run: a
-program's later lines that look like another format do not change the numbers. One thing does: the program's own line
-(`metrics_line`, `step_report`), which no program prints by accident.
+With `auto` a line of a known library chooses the format; the general reader (`general.py`) reads every other line. One
+line that looks like another format changes nothing: several have to come while the old format shows none. Trainflow's
+own lines (`metrics_line`, `step_report`) count at once, since no program prints them by accident.
 
 A program may print a metrics line and then a report of the same step. The reader holds the line until the step is
 finished.
@@ -85,9 +85,9 @@ class ProgressReader:
         self._pattern = _pattern_of(progress)
         self._preset = progress.preset if isinstance(progress, Format) else None
         self.format_name = _format_behind(before) if self._is_automatic else _format_of(progress)
+        """Name of the format; None while none is known."""
         if self._preset and before.format_name == GENERAL:
             self.format_name = GENERAL
-        """Name of the format; None while none is known."""
         self._names_files = read_from_files(progress)
         if before.format_name == FILES and not self._names_files:
             self.format_name = FILES

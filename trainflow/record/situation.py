@@ -127,8 +127,8 @@ USUAL_INTERVALS = 5
 """Steps that may fail to appear, at the usual interval, before it is worth a warning."""
 
 MIN_SILENCE = timedelta(minutes=1)
-"""Shortest time without a step that is worth a warning: evaluations and checkpoints interrupt the steps, and times of
-log lines are whole seconds."""
+"""Shortest time without a step that is worth a warning: evaluations and checkpoints interrupt the steps, and some
+steps have times in whole seconds."""
 
 MIN_UNSEEN_SILENCE = timedelta(minutes=15)
 """The same where the log cannot be read directly: the workflow stores steps at its polls only."""
@@ -169,7 +169,7 @@ def last_step_age(run: RunState) -> timedelta | None:
 
 
 def age_in_words(age: timedelta) -> str:
-    """The age of a log line, whose time is a whole second."""
+    """The age of a step, without tenths: some steps have times in whole seconds."""
     seconds = round(age.total_seconds())
     return f"{f'{seconds} s' if seconds < MINUTE else duration(seconds)} ago"
 
@@ -328,7 +328,7 @@ def _recovering(run: RunState, kind: Kind) -> Situation:
         parts.append(f"Avoided: {', '.join(run.avoided_nodes)}.")
     if kind is Kind.WAITING_FOR_NODES:
         parts.append(_waiting(run).sentence)
-    return Situation(kind=Kind.RECOVERING, headline="Recovering", sentence=" ".join(parts), tone=Tone.WARNING, to_do="")
+    return Situation(kind=Kind.RECOVERING, headline="Recovering", sentence=" ".join(parts), tone=Tone.WARNING)
 
 
 def _stopping(run: RunState) -> Situation:

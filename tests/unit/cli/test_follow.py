@@ -357,6 +357,12 @@ def test_the_summary_of_a_failure_says_what_to_do() -> None:
     assert WorkerFailed().what_to_do in text
 
 
+def test_the_summary_of_a_run_that_goes_on_says_so() -> None:
+    console = Console(file=io.StringIO(), width=100)
+    summarize(recorded("aborted").record().model_copy(update={"status": RunStatus.RUNNING, "error": None}), console)
+    assert console.file.getvalue().splitlines()[1] == "Run goes on: demo-aaaaaaaaaaaa"  # type: ignore[attr-defined]
+
+
 def test_the_summary_of_an_aborted_run_is_short() -> None:
     console = Console(file=io.StringIO(), width=60)
 

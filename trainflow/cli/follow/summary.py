@@ -20,7 +20,8 @@ def summarize(record: RunRecord, console: Console, *, report: Path | None = None
     end = situation(state_of_record(record, ()))
     facts = _facts(record, report)
     console.print()
-    console.print(Text(f"Run {end.kind.value.lower()}: {record.run_id}", style=STYLES[end.tone]))
+    words = end.kind.value.lower() if record.status.is_over else "goes on"
+    console.print(Text(f"Run {words}: {record.run_id}", style=STYLES[end.tone]))
     if not console.is_terminal:  # no width to wrap at
         for label, value in facts:
             console.print(Text(f"{label:<15}{value}"), soft_wrap=True)
