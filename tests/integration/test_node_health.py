@@ -30,7 +30,8 @@ if os.environ.get("SLOW_ATTEMPTS") and os.environ.get("TRAINFLOW_ATTEMPT") in os
 """What every Python process of a run starts with: devices of some nodes are slow in some attempts."""
 
 PROGRAM = """
-import time
+import pathlib, sys, time
+pathlib.Path(sys.argv[-1], "model.txt").write_text("weights")
 now = time.asctime(time.gmtime())
 for step in range(1, 4):
     print(f"LOG {now} - (0, {step}) step_loss : 0.5000 learning_rate : 1.00e-03 throughput : 9.00")
@@ -59,7 +60,7 @@ def start(twin: Twin, tmp_path: Path) -> Start:
         run_id: str, *, num_nodes: int = 2, max_restarts: int = 2, launcher: str = "none", **env: str
     ) -> RunRecord:
         spec: dict[str, Any] = steps_spec(launcher=launcher)
-        spec["workload"] |= {"script": "program.py", "arguments": {}, "env": env}
+        spec["workload"] |= {"script": "program.py", "arguments": {"output_dir": "{run_dir}"}, "env": env}
         spec["compute"] |= {"check_nodes": True, "num_nodes": num_nodes}
         spec["limits"] = {"max_restarts": max_restarts}
         console = Console(file=io.StringIO())
