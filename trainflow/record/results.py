@@ -21,7 +21,7 @@ NOTHING_TRAINED = (
 """Warning about a run that succeeded and shows no sign of training."""
 
 KEPT_NOTHING = (
-    "The program printed steps, and left no file below {run_dir} or in its working folder: nothing of it was "
+    "The program trained, and left no file below {run_dir} or in its working folder: nothing of it was "
     "published. Let it save its results there."
 )
 """Warning about a run that succeeded with steps and published nothing."""
