@@ -15,8 +15,7 @@ from trainflow.client.place_variable import VARIABLE
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from trainflow.cli.terminal import Console
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.runs import DeployedRuns
 

@@ -14,8 +14,7 @@ from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, 
 from trainflow.cli.operate.written import written_report
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from trainflow.cli.terminal import Console
     from trainflow.client.place import RunReader
 
 
@@ -33,9 +32,8 @@ def watch(
 
     Exit status: 0 it has succeeded or goes on, 1 it has not succeeded.
     """
-    from rich.console import Console
-
     from trainflow.cli.follow import summarize
+    from trainflow.cli.terminal import Console
     from trainflow.workflow.run_status import RunStatus
 
     reader = open_reader(local=local, place=place, out=out, home=home)
