@@ -199,7 +199,7 @@ def _walk(folder: Path) -> Iterator[str]:
 
 
 def _is_code(name: str, path: Path) -> bool:
-    """Whether a file is none of a tool's, no log, and not what this command's output is redirected to."""
+    """Whether a file belongs to the program, as opposed to a tool's files, logs and this command's own output."""
     return not NEVER_PACKED & set(name.split("/")) and not name.endswith(LOGS) and not _is_output(path)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 EVENTS_TO_SHOW = 0.95
-"""Share of the quota of events from which on a plan names it: below it, it limits nobody."""
+"""A plan names the bound on events if it exceeds this share of the quota."""
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
