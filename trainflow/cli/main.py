@@ -122,7 +122,9 @@ def run(
 
             arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
             arguments += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
-            status = run_detached(arguments, out=out) if detach else run_attended(arguments)
+            status = (
+                run_detached(arguments, out=out, home=home) if detach else run_attended(arguments, out=out, home=home)
+            )
         else:
             from trainflow.cli.attended import Attendant
             from trainflow.cli.run import run_at

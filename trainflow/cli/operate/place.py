@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainflow.cli import hints
 from trainflow.cli.operate import completion
 from trainflow.cli.operate.completion import place_names, run_ids
 from trainflow.client.place_variable import VARIABLE
@@ -59,7 +60,7 @@ LARGEST_TIME_SCALE = 10_000.0
 """A day of the state machines in nine seconds; what the twin itself does takes its own time."""
 
 OUT = completion.OUT
-HOME = Path(".trainflow")
+HOME = hints.HOME
 
 
 class PlaceChoice(TrainflowError):

@@ -85,7 +85,7 @@ def resume(
         options += [("--image-root", image_root)] if image_root else []
         words = ["resume", run, "--local", *(str(word) for option in options for word in option)]
         words += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
-        raise typer.Exit(run_detached(words, out=out) if detach else run_attended(words))
+        raise typer.Exit(run_detached(words, out=out, home=home) if detach else run_attended(words, out=out, home=home))
     from trainflow.cli.attended import Attendant
     from trainflow.cli.run import resume_at
     from trainflow.cli.terminal import Console
