@@ -20,6 +20,8 @@ from typing import NoReturn
 
 from trainflow.background import Worker
 from trainflow.cli.exit_status import refuse
+from trainflow.cli.hints import HOME, local_hint
+from trainflow.cli.operate.completion import OUT
 from trainflow.client.private_folder import make_private
 
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"
@@ -88,12 +90,13 @@ class Attendant:
         self._showing.set()
 
 
-def run_detached(arguments: Sequence[str], *, out: Path) -> int:
+def run_detached(arguments: Sequence[str], *, out: Path, home: Path = HOME) -> int:
     """Start a run that goes on without a terminal. Prints its id on the last line.
 
     Args:
         arguments: The command with its arguments: `run` or `resume`.
         out: Folder of the runs' folders.
+        home: The twin's buckets and shared file system.
 
     Returns:
         The command's exit status: that of the run where it did not begin.
@@ -117,16 +120,19 @@ def run_detached(arguments: Sequence[str], *, out: Path) -> int:
         return _exit_status(status)
     log.replace(out / run_id / CONSOLE_LOG)
     _say(child, DETACH)
-    print(f"The run goes on without this terminal: trainflow watch {run_id} --local", file=sys.stderr)
+    hint = local_hint("watch", run_id, out=out, home=home)
+    print(f"The run goes on without this terminal: {hint}", file=sys.stderr)
     print(run_id)
     return 0
 
 
-def run_attended(arguments: Sequence[str]) -> int:
+def run_attended(arguments: Sequence[str], *, out: Path = OUT, home: Path = HOME) -> int:
     """Show a run in this terminal until it ends or the person detaches from it.
 
     Args:
         arguments: The command with its arguments: `run` or `resume`.
+        out: Folder of the runs' folders.
+        home: The twin's buckets and shared file system.
 
     Returns:
         The command's exit status: the run's, or 0 if it goes on.
@@ -151,7 +157,8 @@ def run_attended(arguments: Sequence[str]) -> int:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not stop the stopping
         elif answer == LEAVE:
             _say(child, DETACH)
-            print(f"{SHOW_CURSOR}The run goes on: trainflow watch {run_id} --local, trainflow stop {run_id} --local")
+            watch, stop = (local_hint(command, run_id, out=out, home=home) for command in ("watch", "stop"))
+            print(f"{SHOW_CURSOR}The run goes on: {watch}, {stop}")
             return 0
         _say(child, SHOW)
 

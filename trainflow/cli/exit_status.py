@@ -7,6 +7,8 @@ from typing import NoReturn
 
 import typer
 
+from trainflow.protocol.plain_text import plain_line
+
 FAILED = 1
 """The run has failed."""
 
@@ -25,5 +27,5 @@ def refuse(sentence: str) -> NoReturn:
     plain = "trainflow:"
     # click prints no colours where the output is no terminal, but it does not know NO_COLOR (https://no-color.org).
     name = plain if os.environ.get("NO_COLOR") else typer.style(plain, fg=typer.colors.RED)
-    typer.echo(f"{name} {sentence}", err=True)
+    typer.echo(f"{name} {plain_line(sentence)}", err=True)
     raise typer.Exit(BAD_INPUT)

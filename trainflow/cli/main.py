@@ -37,8 +37,7 @@ from trainflow.cli.spec_options import Overrides, SpecPath, SpecPathOrInput
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from trainflow.cli.terminal import Console
     from trainflow.client.programs.options import Flag
     from trainflow.spec.workload import Workload
 
@@ -123,12 +122,13 @@ def run(
 
             arguments = _run_arguments(spec, out, home, time_scale, kubeconfig, image_root, override or [])
             arguments += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
-            status = run_detached(arguments, out=out) if detach else run_attended(arguments)
+            status = (
+                run_detached(arguments, out=out, home=home) if detach else run_attended(arguments, out=out, home=home)
+            )
         else:
-            from rich.console import Console
-
             from trainflow.cli.attended import Attendant
             from trainflow.cli.run import run_at
+            from trainflow.cli.terminal import Console
             from trainflow.client.place import LOCAL, PlaceOptions
 
             console = Console()
@@ -175,9 +175,8 @@ def _run_arguments(
 def _run_in_deployment(
     place: str | None, spec: Path, overrides: list[Path], *, out: Path, detach: bool, page: bool
 ) -> int:
-    from rich.console import Console
-
     from trainflow.cli.deployed.start import run_in_deployment
+    from trainflow.cli.terminal import Console
 
     return run_in_deployment(place, spec, overrides, out=out, detach=detach, console=Console(), page=page)
 
@@ -197,10 +196,9 @@ def ui(
     They are this machine's, or with --place those of a deployment, read with your own credentials. The page is served
     only to this machine, until Ctrl-C. Its address contains a token: everyone who knows it sees the runs.
     """
-    from rich.console import Console
-
     from trainflow.cli.operate.place import open_deployment_named, open_reader
     from trainflow.cli.page import serve
+    from trainflow.cli.terminal import Console
     from trainflow.client.background import resume_in_background
     from trainflow.client.owned_folder import OwnedFolder
     from trainflow.page.library import RunLibrary
@@ -394,10 +392,9 @@ def doctor(
 
     Exit status: 0 nothing failed, 1 a check failed, 2 no pods were found.
     """
-    from rich.console import Console
-
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
+    from trainflow.cli.terminal import Console
 
     if kubeconfig is not None and (local or place is not None):
         refuse("Give the run's place (--local, --place) or a cluster (--kubeconfig), not both.")
@@ -438,10 +435,9 @@ def check_account(
 
     Exit status: 0 nothing fails, 1 something would fail, 2 what was handed in is at fault.
     """
-    from rich.console import Console
-
     from trainflow.cli.account import BadInput
     from trainflow.cli.account import check_account as check
+    from trainflow.cli.terminal import Console
 
     console = Console(stderr=True) if as_json else Console()
     try:
@@ -537,6 +533,6 @@ def rest(
 
 def _console_for_sentences() -> Console:
     """Prints text as it is: it ignores markup, colours nothing, and does not break lines."""
-    from rich.console import Console
+    from trainflow.cli.terminal import Console
 
     return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
+from trainflow.cli.terminal import Console
 from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, Runs
 from trainflow.page.library import RunLibrary

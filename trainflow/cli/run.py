@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from trainflow.cli.attended import Attendant
 from trainflow.cli.exit_status import ABORTED, BAD_INPUT, FAILED
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.page import page_beside
+from trainflow.cli.terminal import Console
 from trainflow.client.code import pack
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.client.place import Place, PlaceOptions, open_place

@@ -15,7 +15,7 @@ import os
 import subprocess
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,6 +33,9 @@ MAX_MIB = 100
 
 NEVER_PACKED = frozenset({".git", "__pycache__", ".venv", "venv", "node_modules", ".trainflow"})
 """Names of folders that hold no code of the program's."""
+
+LOGS = (".log", "nohup.out")
+"""Ends of names of files that commands write while they run: with them the code would differ from start to start."""
 
 FRESH = timedelta(days=1)
 """Archives of this age are uploaded again: a bucket that deletes old objects counts their time from then on."""
@@ -90,11 +93,7 @@ def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) ->
         return None
     with _folder_of(code, beside=beside) as folder:
         left_out = {path.resolve() for path in leave_out}
-        files = {
-            name: path
-            for name, path in _files(folder)
-            if not NEVER_PACKED & set(name.split("/")) and not _is_below(path, left_out)
-        }
+        files = {name: path for name, path in _files(folder) if _is_code(name, path) and not _is_below(path, left_out)}
         _require_program(workload, files)
         _require_size(code, files)
         ignored = files_left_out(folder, besides=leave_out)
@@ -197,6 +196,19 @@ def _walk(folder: Path) -> Iterator[str]:
         folders[:] = [name for name in folders if name not in NEVER_PACKED and name not in links]
         for name in (*names, *links):
             yield Path(parent, name).relative_to(folder).as_posix()
+
+
+def _is_code(name: str, path: Path) -> bool:
+    """Whether a file belongs to the program, as opposed to a tool's files, logs and this command's own output."""
+    return not NEVER_PACKED & set(name.split("/")) and not name.endswith(LOGS) and not _is_output(path)
+
+
+def _is_output(path: Path) -> bool:
+    """Whether the standard output or error of this process is written to the file."""
+    with suppress(OSError):
+        found = path.stat()
+        return any(os.path.samestat(found, os.fstat(descriptor)) for descriptor in (1, 2))
+    return False
 
 
 def _is_below(path: Path, folders: Iterable[Path]) -> bool:

@@ -26,6 +26,7 @@ from trainflow.page.curves import Window, titles_of_all
 from trainflow.page.library import RunLibrary, RunNow
 from trainflow.page.logs import read_tail, search
 from trainflow.page.view import field_rows, list_rows, run_context, scaling_rows
+from trainflow.report.plain_markup import plain_value
 
 REPORT_STYLE = "report.css"
 """Style of the static report, which the page adds to."""
@@ -80,6 +81,7 @@ class PageApp:
             loader=PackageLoader("trainflow.page", "templates"),
             autoescape=select_autoescape(default=True, default_for_string=True),
             undefined=StrictUndefined,
+            finalize=plain_value,
             trim_blocks=True,
             lstrip_blocks=True,
         )

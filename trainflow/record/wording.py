@@ -92,9 +92,12 @@ def rate(value: float | None) -> str:
     return number(value, 0 if value is not None and value >= 1000 else 1)
 
 
-def significant(value: float) -> str:
-    """A figure of unknown meaning, with four significant digits: `12,800`, `0.3125`, `1.2e-05`."""
-    if not math.isfinite(value):
+def significant(value: float | None) -> str:
+    """A loss or another figure of unknown size, with four significant digits: `12,800`, `0.3125`, `1.2e-05`.
+
+    A dash for None, words for values that are not finite.
+    """
+    if value is None or not math.isfinite(value):
         return number(value)
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
 

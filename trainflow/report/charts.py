@@ -107,7 +107,7 @@ def charts(
     rates = _said((step.step, step.learning_rate) for step in steps)
     names = list(dict.fromkeys(name for step in steps for name in step.metrics))[:MAX_OWN_CHARTS]
     drawn = (
-        _chart("loss", "Loss", "", losses, _loss_format(losses), [*saved, *restarted], smooth=True),
+        _chart("loss", "Loss", "", losses, significant, [*saved, *restarted], smooth=True),
         _chart(
             "throughput",
             "Throughput",
@@ -189,12 +189,6 @@ def _titled(name: str) -> tuple[str, str]:
     return TITLES.get(name, (name, ""))
 
 
-def _loss_format(points: Sequence[tuple[float, float]]) -> Format:
-    """Two decimals, or as many as small losses need to differ."""
-    finite = [abs(value) for _, value in points if math.isfinite(value)]
-    return _two_digits if max(finite, default=1.0) >= 1 else significant
-
-
 def _step_ticks(x: Scale) -> list[float]:
     if x.high <= x.low:
         return [x.low]
@@ -223,10 +217,6 @@ def _in_words(
         f"{title} from {show(first[1])} at step {first[0]:,.0f} to {show(last[1])} at step {last[0]:,.0f}"
         f"{f' {unit}' if unit else ''}; lowest {show(min(finite))}, highest {show(max(finite))}."
     )
-
-
-def _two_digits(value: float) -> str:
-    return number(value, 2)
 
 
 def _short(value: float) -> str:

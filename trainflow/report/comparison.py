@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from trainflow.record.comparison import differing_fields, measured, scaling, value_text
 from trainflow.record.wording import duration, rate, significant, speed_of, usd
 from trainflow.report.page import STATUS_IN_WORDS, nodes_of
+from trainflow.report.plain_markup import plain_value
 from trainflow.report.published_figures import published_figure
 from trainflow.workflow.run_record import RunRecord
 
@@ -73,6 +74,7 @@ def render_comparison(records: Sequence[RunRecord], *, now: datetime, reports: C
         loader=PackageLoader("trainflow.report", "."),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
+        finalize=plain_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -22,8 +22,9 @@ from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
 from trainflow.record.results import status_suffix
-from trainflow.record.wording import count, duration, number, rate, significant, size, usd
+from trainflow.record.wording import count, duration, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
+from trainflow.report.plain_markup import plain_value
 from trainflow.report.published_figures import PROGRAM, published_figure
 from trainflow.report.timeline import timeline
 from trainflow.spec.section import NAME
@@ -239,6 +240,7 @@ def _environment() -> Environment:
         loader=PackageLoader("trainflow.report", "."),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
+        finalize=plain_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -302,7 +304,7 @@ def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
         training = record.training
         figures.append(KeyFigure("Steps", f"{training.steps:,}", "of the optimizer"))
         if training.last_loss is not None:
-            losses = f"{number(training.first_loss)} → {number(training.last_loss)}"
+            losses = f"{significant(training.first_loss)} → {significant(training.last_loss)}"
             figures.append(KeyFigure("Loss", losses, "first → last step"))
         if training.sequences_per_second is not None:
             speed = rate(training.sequences_per_second)

@@ -205,3 +205,25 @@ def test_packed_code_is_uploaded_once_and_named_by_its_digest(project: Path, mon
 
 def test_a_spec_without_code_packs_nothing(tmp_path: Path) -> None:
     assert pack(parse_run_spec(SPEC).workload, beside=tmp_path) is None
+
+
+def test_files_that_commands_write_while_they_run_do_not_change_the_digest(project: Path) -> None:
+    before = packed(project).sha256
+
+    write(project, "nohup.out", "train.log", "deep/er.log")
+
+    assert packed(project).sha256 == before
+    write(project, "catalog.py")
+    assert packed(project).sha256 != before
+
+
+def test_the_file_that_this_commands_output_goes_to_is_not_packed(project: Path) -> None:
+    before = packed(project).sha256
+    kept = os.dup(1)
+    try:
+        with (project / "grid.txt").open("w") as output:
+            os.dup2(output.fileno(), 1)
+            assert packed(project).sha256 == before
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

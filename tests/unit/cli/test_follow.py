@@ -83,8 +83,8 @@ def test_about_every_tenth_step_is_a_line_with_loss_and_speed() -> None:
     lines = [line for line in followed(recorded("succeeded")) if "] step " in line]
 
     assert len(lines) == 21
-    assert "step 1/200: loss 9.2211, 92.0 sequences/s" in lines[0]
-    assert "step 200/200: loss 6.3264" in lines[-1]
+    assert "step 1/200: loss 9.221, 92.0 sequences/s" in lines[0]
+    assert "step 200/200: loss 6.326" in lines[-1]
 
 
 def test_a_very_long_training_does_not_flood_the_log() -> None:
@@ -162,7 +162,7 @@ def test_nothing_is_printed_before_the_start_of_the_run_is_known() -> None:
     lines = [*view.new_lines(known), *view.held_lines()]
 
     names = [line.split("] ")[1] for line in lines]
-    assert names.index("state SubmitTraining") < names.index("step 1/200: loss 9.2211, 92.0 sequences/s")
+    assert names.index("state SubmitTraining") < names.index("step 1/200: loss 9.221, 92.0 sequences/s")
     assert names[0] == "state ValidateRun"
 
 
@@ -560,7 +560,7 @@ def test_what_a_program_does_not_say_is_not_shown() -> None:
     ]
     (nothing, more) = ([line.split("] ")[1] for line in lines if " step " in line] for lines in said)
     assert [line.rpartition("/")[2] for line in nothing] == [str(snapshot.total_steps)]
-    assert more[0].endswith(": loss 2.5000, 1,234 tokens/s")
+    assert more[0].endswith(": loss 2.5, 1,234 tokens/s")
     picture = drawn(replace(snapshot, steps=(bare,), warnings=("no line matches",)))
     assert "loss" not in picture
     assert "sequences/s" not in picture

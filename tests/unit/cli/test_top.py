@@ -55,7 +55,7 @@ def test_runs_that_go_on_are_shown_and_one_that_cannot_be_read_says_why() -> Non
     cells = [line.split("  ") for line in table_text(rows, NOW).splitlines()[1:]]
     rest = ("2 h 01 min", "64.50 USD", "1 h 30 min")
     assert [[cell.strip() for cell in line if cell.strip()] for line in cells] == [
-        ["trains", "Training", "1,500/28,125", "nan", "6,450 sequences/s", *rest],
+        ["trains", "Training", "1,500/28,125", "NaN", "6,450 sequences/s", *rest],
         ["hidden", refused, "1 h 30 min"],
     ]
     documents = [row.as_json() for row in rows]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ProfileNotFound
-from rich.console import Console
 from rich.markup import escape
 
 from trainflow.cli.account.aws import Account
@@ -21,6 +20,7 @@ from trainflow.cli.account.checks import findings
 from trainflow.cli.account.findings import Finding, Level, something_fails
 from trainflow.cli.account.gathering import gather
 from trainflow.cli.account.registries import Registries
+from trainflow.cli.terminal import Console
 from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 
 __all__ = ["BadInput", "check_account"]

@@ -8,13 +8,12 @@ from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Console
-
 from trainflow.cli.attended import LEAVE, STOP, ask
 from trainflow.cli.exit_status import ABORTED
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.page import page_beside
 from trainflow.cli.run import exit_status, stopped_by
+from trainflow.cli.terminal import Console
 from trainflow.client.code import pack
 from trainflow.client.files import write_record
 from trainflow.client.place import PlaceRefused, new_run_id

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from rich.console import Console
 from rich.markup import escape
 
 from trainflow.cli.doctor.cluster import DoctorError, KubernetesCluster
 from trainflow.cli.doctor.examination import examine
 from trainflow.cli.doctor.findings import Finding, Outcome, findings
 from trainflow.cli.json_output import VERSION, print_json
+from trainflow.cli.terminal import Console
 from trainflow.kubernetes.api import KubernetesApi
 
 __all__ = ["DoctorError", "doctor"]

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rich.console import Console
 from rich.live import Live
 
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import screen
 from trainflow.cli.follow.summary import summarize
+from trainflow.cli.terminal import Console
 from trainflow.observed.run_state import RunState
 from trainflow.workflow.run_record import RunStatus
 

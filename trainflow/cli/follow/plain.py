@@ -12,7 +12,7 @@ from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
-from trainflow.record.wording import clock, number, size, speed_of
+from trainflow.record.wording import clock, significant, size, speed_of
 from trainflow.workflow.run import Stage
 
 STEPS_PER_LINE = 10
@@ -233,7 +233,7 @@ def _step_line(step: Step, snapshot: RunState) -> str:
     of_all = f"/{snapshot.total_steps:,}" if snapshot.total_steps else ""
     left = snapshot.seconds_left
     rest = f", {clock(left)} left" if left and step is snapshot.steps[-1] else ""
-    said = [f"loss {number(step.loss, 4)}"] if step.loss is not None else []
+    said = [f"loss {significant(step.loss)}"] if step.loss is not None else []
     if speed := speed_of(step.throughput, step.metrics, step.throughput_of):
         said.append(speed)
     return f"step {step.step:,}{of_all}{': ' if said else ''}{', '.join(said)}{rest}"

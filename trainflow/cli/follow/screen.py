@@ -21,7 +21,7 @@ from trainflow.observed.run_state import RunState
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import own_lines
 from trainflow.record.situation import Situation, Tone, situation
-from trainflow.record.wording import clock, count, duration, estimated_cost, number, size, speed_of
+from trainflow.record.wording import clock, count, duration, estimated_cost, significant, size, speed_of
 from trainflow.workflow.run_record import RunStatus
 
 STYLES: Mapping[Tone, str] = {
@@ -268,7 +268,7 @@ def _facts_of_step(snapshot: RunState) -> list[Text]:
     step, total = snapshot.steps[-1], snapshot.total_steps
     facts = [Text(f"{step.step:,}/{total:,} steps" if total else f"step {step.step:,}", style="bold")]
     if step.loss is not None:
-        facts.append(Text.assemble(("loss ", "dim"), number(step.loss, 3)))
+        facts.append(Text.assemble(("loss ", "dim"), significant(step.loss)))
     if speed := speed_of(snapshot.throughput, step.metrics, step.throughput_of):
         figure, _, unit = speed.partition(" ")
         facts.append(Text.assemble(figure, (f" {unit}", "dim")))

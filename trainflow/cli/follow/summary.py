@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from trainflow.cli.follow.screen import STYLES
+from trainflow.cli.terminal import Console
 from trainflow.record.run_states import state_of_record
 from trainflow.record.situation import restarts_in_words, situation
-from trainflow.record.wording import duration, number, speed_of
+from trainflow.record.wording import duration, significant, speed_of
 from trainflow.workflow.run_record import RunRecord
 
 
@@ -50,7 +50,7 @@ def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
         training = record.training
         facts.append(("steps", f"{training.steps:,}"))
         if training.last_loss is not None:
-            facts.append(("loss", f"{number(training.first_loss, 3)} → {number(training.last_loss, 3)}"))
+            facts.append(("loss", f"{significant(training.first_loss)} → {significant(training.last_loss)}"))
         if speed := speed_of(training.sequences_per_second, training.last_metrics, training.throughput_of):
             facts.append(("speed", speed))
     facts += [("warning", warning) for warning in record.warnings]

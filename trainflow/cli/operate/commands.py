@@ -43,6 +43,7 @@ from trainflow.cli.operate.watch import watch
 from trainflow.cli.operate.written import written_report
 from trainflow.cli.plugins import leave_plugins
 from trainflow.errors import TrainflowError
+from trainflow.protocol.plain_text import plain_text
 
 if TYPE_CHECKING:
     from trainflow.client.place import LogRequest, RunReader
@@ -153,7 +154,7 @@ def logs(
         rank=rank, pod=pod, since=begin, follow=follow, notify=lambda sentence: typer.echo(sentence, err=True)
     )
     reader = open_reader(local=local, place=place, out=out, home=home)
-    told = _line_writer(reader.describe(run).run_id, request) if as_json else str
+    told = _line_writer(reader.describe(run).run_id, request) if as_json else plain_text
     with _until_interrupted():
         for line in reader.log(run, request):
             print(told(line), flush=follow)
@@ -176,7 +177,7 @@ def _tell_outcome(run: RunState) -> None:
         return
     typer.echo(f"The run {run.run_id} has ended: {run.status.value}.", err=True)
     if run.error:
-        typer.echo(f"{run.error.name}: {run.error.message}\n{run.error.what_to_do}".rstrip(), err=True)
+        typer.echo(plain_text(f"{run.error.name}: {run.error.message}\n{run.error.what_to_do}".rstrip()), err=True)
     if run.status is not RunStatus.SUCCEEDED:
         raise typer.Exit(FAILED)
 

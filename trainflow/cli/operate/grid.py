@@ -214,15 +214,16 @@ class _Local:
         return FAILED if failed else 0
 
     def _follow(self, place: Place, run_id: str) -> int:
-        from rich.console import Console
-
         from trainflow.cli.attended import CONSOLE_LOG
         from trainflow.cli.run import exit_status, follow_to_end
+        from trainflow.cli.terminal import Console
+        from trainflow.record.wording import significant
 
         folder = self._options.out / run_id
         with (folder / CONSOLE_LOG).open("a", encoding="utf-8") as log:
             record = follow_to_end(place, run_id, folder=folder, console=Console(file=log))
-        loss = f", last loss {record.training.last_loss:.4g}" if record.training and record.training.last_loss else ""
+        last = record.training.last_loss if record.training else None
+        loss = f", last loss {significant(last)}" if last is not None else ""
         self._say(f"{run_id} has ended: {record.status.value}{loss}.")
         return exit_status(record)
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trainflow.cli import hints
 from trainflow.cli.operate import completion
 from trainflow.cli.operate.completion import place_names, run_ids
 from trainflow.client.place_variable import VARIABLE
 from trainflow.errors import TrainflowError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from trainflow.cli.terminal import Console
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.runs import DeployedRuns
 
@@ -60,7 +60,7 @@ LARGEST_TIME_SCALE = 10_000.0
 """A day of the state machines in nine seconds; what the twin itself does takes its own time."""
 
 OUT = completion.OUT
-HOME = Path(".trainflow")
+HOME = hints.HOME
 
 
 class PlaceChoice(TrainflowError):

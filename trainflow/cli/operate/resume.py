@@ -85,11 +85,10 @@ def resume(
         options += [("--image-root", image_root)] if image_root else []
         words = ["resume", run, "--local", *(str(word) for option in options for word in option)]
         words += [*twin_arguments(faults=faults, walls=walls), *([] if page else ["--no-page"])]
-        raise typer.Exit(run_detached(words, out=out) if detach else run_attended(words))
-    from rich.console import Console
-
+        raise typer.Exit(run_detached(words, out=out, home=home) if detach else run_attended(words, out=out, home=home))
     from trainflow.cli.attended import Attendant
     from trainflow.cli.run import resume_at
+    from trainflow.cli.terminal import Console
     from trainflow.client.place import LOCAL, PlaceOptions
 
     console = Console()
@@ -116,9 +115,8 @@ def resume(
 def _in_deployment(
     place: str | None, run_id: str, changes: dict[str, Any], *, out: Path, detach: bool, page: bool
 ) -> int:
-    from rich.console import Console
-
     from trainflow.cli.deployed.start import follow_started
+    from trainflow.cli.terminal import Console
     from trainflow.client.place_names import read_names
     from trainflow.client.places import open_deployment
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from trainflow.protocol.plain_text import plain_line, plain_text
 from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
-from trainflow.record.wording import HOUR, count, duration, estimated_cost, speed_of, usd
+from trainflow.record.wording import HOUR, count, duration, estimated_cost, significant, speed_of, usd
 
 if TYPE_CHECKING:
     from trainflow.client.place import RunSummary
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
     from trainflow.workflow.planned_run import PlannedRun
 
 
+EVENTS_TO_SHOW = 0.95
+"""A plan names the bound on events if it exceeds this share of the quota."""
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Columns of text; the last one is not filled up with blanks."""
-    lines = [list(header), *(list(row) for row in rows)]
+    lines = [[plain_line(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -71,7 +76,7 @@ def details_text(run: RunState, now: datetime) -> str:
         facts.append(("duration", time_between(run.started_at, run.ended_at or now)))
     if run.step is not None:
         of = f"/{run.total_steps:,}" if run.total_steps else ""
-        loss = f", loss {run.loss:.4f}" if run.loss is not None else ""
+        loss = f", loss {significant(run.loss)}" if run.loss is not None else ""
         speed = "" if now_in_words.kind is Kind.NO_STEP else speed_of(run.throughput, run.metrics, run.throughput_of)
         age = last_step_age(run)
         ago = f", {age_in_words(age)}" if age is not None else ""
@@ -87,7 +92,7 @@ def details_text(run: RunState, now: datetime) -> str:
     facts += [("warning", warning) for warning in run.warnings]
     if run.trouble:
         facts.append(("not known", run.trouble))
-    text = "\n".join(f"{name:<10}{value}" for name, value in facts)
+    text = plain_text("\n".join(f"{name:<10}{value}" for name, value in facts))
     if not run.pods:
         return text
     rows = [
@@ -106,7 +111,7 @@ def plan_text(plan: Plan) -> str:
     facts += [
         ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}, {processes}, {plan.backend}"),
         ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
-        ("at most", f"{plan.max_hours:g} h a job (limits.max_duration_hours): {_price(plan.max_usd)}"),
+        ("at most", f"{plan.max_hours:g} h for each job (limits.max_duration_hours): {_price(plan.max_usd)}"),
     ]
     facts += [
         (
@@ -139,7 +144,8 @@ def plan_text(plan: Plan) -> str:
         )
         facts.append(("estimate", f"none: {why}"))
     facts.append(("compiles", f"{'first' if plan.precompiles else 'no'}, since {plan.precompile_reason}"))
-    facts.append(("events", _events(plan.events)))
+    if plan.events.events > EVENTS_TO_SHOW * plan.events.quota:
+        facts.append(("events", _events(plan.events)))
     text = "\n".join(f"{name:<10}{value}" for name, value in facts)
     return f"{text}\n\n{_planned_text(plan)}"
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -103,13 +102,13 @@ def table_text(rows: Sequence[Row], now: datetime) -> str:
 
 def _cells(row: Row, now: datetime) -> tuple[str, ...]:
     from trainflow.record.situation import Kind, situation
-    from trainflow.record.wording import duration, speed_of
+    from trainflow.record.wording import duration, significant, speed_of
 
     running_for, found = duration((now - row.started_at).total_seconds()), row.details
     if found is None:
         return (row.run_id, f"not known: {row.trouble}", "", "", "", "", "", running_for)
     step = "" if found.step is None else f"{found.step:,}{f'/{found.total_steps:,}' if found.total_steps else ''}"
-    loss = "" if found.loss is None else f"{found.loss:.4f}" if isfinite(found.loss) else str(found.loss)
+    loss = "" if found.loss is None else significant(found.loss)
     left = "" if not found.seconds_left else duration(found.seconds_left)
     cost = "" if found.cost_usd is None else f"{found.cost_usd:,.2f} USD"
     now_in_words = situation(found)
@@ -119,9 +118,10 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
 
 
 def _refreshed(reader: RunReader, interval: float) -> None:
-    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
+
+    from trainflow.cli.terminal import Console
 
     def screen(rows: Sequence[Row]) -> Text:
         now = datetime.now(UTC)

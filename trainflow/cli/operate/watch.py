@@ -4,18 +4,19 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trainflow.cli.exit_status import FAILED
+from trainflow.cli.hints import deployed_hint, local_hint
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, RunId, open_reader
 from trainflow.cli.operate.written import written_report
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from trainflow.cli.terminal import Console
     from trainflow.client.place import RunReader
 
 
@@ -33,9 +34,8 @@ def watch(
 
     Exit status: 0 it has succeeded or goes on, 1 it has not succeeded.
     """
-    from rich.console import Console
-
     from trainflow.cli.follow import summarize
+    from trainflow.cli.terminal import Console
     from trainflow.workflow.run_status import RunStatus
 
     reader = open_reader(local=local, place=place, out=out, home=home)
@@ -44,8 +44,9 @@ def watch(
         try:
             _follow(reader, found.run_id, console, folder=out if local else None, page=page)
         except KeyboardInterrupt:
-            at = " --local" if local else f" --place {place}" if place else ""
-            console.print(f"The run goes on: trainflow status {found.run_id}{at}", soft_wrap=True)
+            here = functools.partial(local_hint, out=out, home=home)
+            hint = here("status", found.run_id) if local else deployed_hint("status", found.run_id, place=place)
+            console.print(f"The run goes on: {hint}", soft_wrap=True)
             return
     record = reader.final_record(found.run_id)
     summarize(record, console, report=written_report(reader, found.run_id, out))
