@@ -378,6 +378,21 @@ def _as_section(value: Any) -> Any:
     return {"enabled": value} if isinstance(value, bool | str) else value
 
 
+class StopAfter(Section):
+    """Losses in a row that are not finite and end a training."""
+
+    stop_after: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Logged steps in a row without a finite loss. Programs with scaled losses skip a few such steps, above all the
+    first ones; from NaN weights no training comes back."""
+
+
+def _is_word_or_row(value: Any) -> Any:
+    row = value.get("stop_after") if isinstance(value, dict) and len(value) == 1 else None
+    if value == "continue" or isinstance(value, StopAfter) or (type(row) is int and 1 <= row <= 1_000_000):
+        return value
+    raise ValueError(f"must be 'continue' or {{stop_after: N}}, N from 1 to 1,000,000 logged steps, got {value!r}")
+
+
 class Limits(Section):
     """Time limits, cost limits and polling interval of a run."""
 
@@ -410,6 +425,12 @@ class Limits(Section):
     a line of the log that differs from those before it, and a changed file of the run. While graphs are compiled:
     longest time without a line, at least three hours. While a data set is being staged, or FSx imports its names:
     longest time without new data."""
+    on_non_finite: Annotated[Literal["continue"] | StopAfter, BeforeValidator(_is_word_or_row)] = StopAfter(
+        stop_after=10
+    )
+    """Action on a loss that is NaN or infinite. `stop_after: N` ends the training as LossNotFinite once the newest N
+    logged losses are not finite, or if it succeeds with such a loss at its end. `continue` lets it run, and only warns:
+    for programs whose loss may be NaN on purpose."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
     """Minutes without a successful poll of the job, or without its log, before the owner is notified. The job and the
     run continue: the run fails only when the job's own time limit has passed as well."""
