@@ -27,10 +27,11 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.nodes.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.protocol import archives
 from trainflow.protocol.placeholders import DATA_DIR
+from trainflow.protocol.resume_bounds import ResumeBound
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 from trainflow.spec.checkpoint import Checkpoint
 from trainflow.spec.document import FAULTS, canonical, require_plain
-from trainflow.spec.empty import empty_list
+from trainflow.spec.empty import empty_dict, empty_list
 from trainflow.spec.line_pattern import pattern_problem
 from trainflow.spec.progress import Progress
 from trainflow.spec.section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, joined_choices
@@ -451,6 +452,17 @@ class Teardown(Section):
     """False keeps pods and nodes for debugging; they go on costing money."""
 
 
+class ResumeUntil(Section):
+    """Newest checkpoint of an earlier run that may be resumed from."""
+
+    step: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    """Highest step, for checkpoints whose names have a step."""
+    time: AwareDatetime | None = None
+    """Time before which other checkpoints were last changed."""
+    reason: Annotated[str, Field(max_length=300)] = "the spec excludes it"
+    """Reason, which the log names for each newer checkpoint."""
+
+
 class RunSpec(Section):
     """Program, hardware, data and limits of a run."""
 
@@ -477,6 +489,9 @@ class RunSpec(Section):
     ] = Field(default_factory=empty_list)
     """Id of the run that this one continues, or of several, the newest first: until it has a checkpoint of its own, it
     resumes from the newest one of the first of them that has any. `trainflow resume` fills it in."""
+    resume_until: dict[EarlierRun, ResumeUntil] = Field(default_factory=empty_dict)
+    """Bounds for these runs' checkpoints, by the runs' ids: newer ones are passed over. `trainflow resume` fills it in
+    with `--from-step`, and for a run whose loss was NaN or infinite at its end."""
     progress: Progress = "auto"
     """Format of the program's progress lines: `auto` detects it from the output, `none` expects no progress lines, or
     one of the formats in docs/workloads.md."""
@@ -537,6 +552,16 @@ class RunSpec(Section):
             return ("--checkpoints", "")
         marker = ("--marker", self.checkpoint.marker) if self.checkpoint.marker else ()
         return ("--checkpoints", self.checkpoint.path, *marker)
+
+    @property
+    def bounds(self) -> dict[str, ResumeBound]:
+        """`resume_until` for the programs in pods."""
+        return {
+            run_id: ResumeBound(
+                step=until.step, time=None if until.time is None else until.time.timestamp(), reason=until.reason
+            )
+            for run_id, until in self.resume_until.items()
+        }
 
     def _kubernetes_alone(self) -> str | None:
         for field in ("secrets", "volumes"):
