@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import takewhile
 from typing import Literal
 
 from lambdas.logic.signs_of_life import NEWEST_LINES, RecentLines
@@ -27,7 +26,7 @@ from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_file
 from trainflow.protocol.reported_checkpoints import CLUES as CHECKPOINT_CLUES
 from trainflow.protocol.reported_checkpoints import Reported, newer
 from trainflow.protocol.step_report import is_relayed
-from trainflow.record.steps import non_finite_steps
+from trainflow.record.steps import newest_losses, non_finite_steps
 from trainflow.spec.progress import Format
 from trainflow.workflow.learned_progress import LearnedProgress
 from trainflow.workflow.log_line import LogLine
@@ -249,6 +248,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
             "last_checkpoint": _last_checkpoint(cursor, batch),
+            "resumed_from": cursor.resumed_from if batch.resumed_from is None else batch.resumed_from,
         }
     )
     if not steps:
@@ -261,7 +261,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "first_non_finite_step": next(iter(non_finite), None)
             if cursor.first_non_finite_step is None
             else cursor.first_non_finite_step,
-            "non_finite_in_a_row": _non_finite_in_a_row(cursor, losses),
+            **newest_losses(cursor, steps),
             "first_step": steps[0].step if cursor.first_step is None else cursor.first_step,
             "first_step_at": now if cursor.first_step is None else cursor.first_step_at,
             "last_step": newest.step,
@@ -321,12 +321,6 @@ def _figures_before_report(cursor: MetricsCursor, batch: Batch) -> tuple[str, ..
 def _last_checkpoint(cursor: MetricsCursor, batch: Batch) -> int | None:
     numbers = (cursor.last_checkpoint, batch.resumed_from, *(saved.step for saved in batch.checkpoints))
     return max((number for number in numbers if number is not None), default=None)
-
-
-def _non_finite_in_a_row(cursor: MetricsCursor, losses: Sequence[float]) -> int:
-    """Number of the newest losses that are not finite, those of earlier batches included."""
-    newest = sum(1 for _ in takewhile(lambda loss: not math.isfinite(loss), reversed(losses)))
-    return newest + (cursor.non_finite_in_a_row if newest == len(losses) else 0)
 
 
 def _finite(loss: float | None) -> float | None:

@@ -117,9 +117,10 @@ class DeployedRuns:
         return name
 
     @told
-    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None, from_step: int | None = None) -> str:
         """See `Place`. The new run's preflight, which sees the file system, checks the checkpoints."""
-        return self.start(spec_continuing(self.record(run_id), changes))
+        steps = self.steps(run_id) if from_step is not None else ()
+        return self.start(spec_continuing(self.record(run_id), changes, steps=steps, from_step=from_step))
 
     @told
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:

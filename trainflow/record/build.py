@@ -242,6 +242,10 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
         checkpoint=(published.get("artifacts") or {}).get("checkpoint"),
         non_finite_steps=kept.progress.non_finite_steps,
         first_non_finite_step=kept.progress.first_non_finite_step,
+        non_finite_in_a_row=kept.progress.non_finite_in_a_row,
+        non_finite_since=kept.progress.non_finite_since,
+        last_finite_step=kept.progress.last_finite_step,
+        resumed_from=kept.progress.resumed_from,
     )
 
 

@@ -180,6 +180,12 @@ class MetricsCursor(Fact):
     first_non_finite_step: int | None = None
     non_finite_in_a_row: int = 0
     """Number of the newest consecutive losses that were NaN or infinite."""
+    non_finite_since: datetime | None = None
+    """Time of the first of these steps; None if the newest loss is finite."""
+    last_finite_step: int | None = None
+    """Newest step with a finite loss."""
+    resumed_from: int | None = None
+    """Number of the checkpoint with which the newest job began, as in `last_checkpoint`."""
     first_loss: float | None = None
     last_loss: float | None = None
     last_checkpoint: int | None = None
