@@ -20,7 +20,7 @@ from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
 from trainflow.client.code import PackedCode
-from trainflow.client.continuing import CannotContinue, passed_over_sentence
+from trainflow.client.continuing import CannotContinue, resume_note
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
@@ -160,7 +160,7 @@ class TwinPlace:
                 f"The run {spec.resume_from[0]} cannot be continued: {reason} Its files would be in {runs}; if the run "
                 "had another home, name that with --home, otherwise start its spec anew with `trainflow run`."
             )
-        if (sentence := passed_over_sentence(spec)) is not None:
+        if (sentence := resume_note(spec)) is not None:
             self._options.say(sentence)
         started = earlier.started(spec.resume_from[0])
         same_root = started.image_root if started and self._options.image_root is None else None

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.client.programs.told_checkpoint import untold_checkpoint
 from trainflow.client.resume_bounds import resume_bounds
 from trainflow.errors import InvalidRunSpec, TrainflowError
 from trainflow.observed.step import Step
@@ -98,13 +99,17 @@ def spec_continuing(
     return spec
 
 
-def passed_over_sentence(spec: RunSpec) -> str | None:
-    """The sentence for people about the checkpoints that a continuing run passes over; None without a bound."""
+def resume_note(spec: RunSpec) -> str | None:
+    """Sentences for people about what a continuing run resumes from; None if there is nothing to note.
+
+    They are about checkpoints that are passed over, and about a program that is not given the path.
+    """
     sentences = [
         f"Checkpoints of {run_id} {_newer_than(until)} are passed over: {until.reason}."
         for run_id, until in spec.resume_until.items()
     ]
-    return " ".join(sentences) or None
+    untold = untold_checkpoint(spec)
+    return " ".join([*sentences, *([f"{untold}."] if untold else [])]) or None
 
 
 def _newer_than(until: ResumeUntil) -> str:

@@ -163,6 +163,14 @@ class LinesSinceStep(Fact):
     """Set while lines go on and steps are overdue."""
 
 
+class Ignored(Fact):
+    """A checkpoint that a program was given, and its first step, which is lower."""
+
+    checkpoint: int
+    """Its number, as in `MetricsCursor.last_checkpoint`."""
+    step: int
+
+
 class MetricsCursor(Fact):
     """Position in rank 0's log up to the last line that was read and published."""
 
@@ -186,6 +194,10 @@ class MetricsCursor(Fact):
     """Newest step with a finite loss."""
     resumed_from: int | None = None
     """Number of the checkpoint with which the newest job began, as in `last_checkpoint`."""
+    resumed_step: int | None = None
+    """First step that was logged since; None before it."""
+    ignored: Ignored | None = None
+    """The first checkpoint below whose number a job's steps began; None without one."""
     first_loss: float | None = None
     last_loss: float | None = None
     last_checkpoint: int | None = None

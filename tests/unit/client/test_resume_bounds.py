@@ -14,7 +14,7 @@ import pytest
 from local.continued_runs import nothing_to_continue
 from local.twin import REPOSITORY
 from tests.fakes.runs import SPEC, spec_with
-from trainflow.client.continuing import passed_over_sentence, spec_continuing
+from trainflow.client.continuing import resume_note, spec_continuing
 from trainflow.client.resume_bounds import resume_bounds
 from trainflow.observed.step import Step
 from trainflow.record.steps import newest_losses
@@ -94,7 +94,7 @@ def test_the_bounds_of_runs_before_stay_in_a_chain_and_a_healthy_end_adds_none()
     before = {"resume_from": ["a-0"], "resume_until": {"a-0": {"step": 7, "reason": "x"}}}
     spec = spec_continuing(record(Training(steps=40, last_finite_step=40), **before))
     assert spec.resume_until == {"a-0": ResumeUntil(step=7, reason="x")}
-    assert passed_over_sentence(spec) == "Checkpoints of a-0 after step 7 are passed over: x."
+    assert resume_note(spec) == "Checkpoints of a-0 after step 7 are passed over: x."
 
 
 def test_a_chosen_step_is_the_bound_of_all_runs() -> None:

@@ -143,7 +143,7 @@ def _in_deployment(
     from rich.console import Console
 
     from trainflow.cli.deployed.start import follow_started
-    from trainflow.client.continuing import passed_over_sentence
+    from trainflow.client.continuing import resume_note
     from trainflow.client.place_names import read_names
     from trainflow.client.places import open_deployment
     from trainflow.spec.run_spec import stored_run_spec
@@ -151,6 +151,6 @@ def _in_deployment(
     runs = open_deployment(read_names().named(place))
     resumed, console = runs.resume(run_id, changes=changes, from_step=from_step), Console()
     spec = stored_run_spec(runs.record(resumed).spec)
-    if (sentence := passed_over_sentence(spec)) is not None:
+    if (sentence := resume_note(spec)) is not None:
         console.print(sentence, markup=False, highlight=False)
     return follow_started(runs, resumed, out=out, detach=detach, console=console, page=page)
