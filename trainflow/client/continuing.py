@@ -42,7 +42,7 @@ def continued_spec(
         document: Its spec.
         status: How it ended.
         changes: Fields that differ, a JSON merge patch (RFC 7386).
-        bounds: Bounds for the checkpoints, by the runs' ids. Default: those with which the earlier run began.
+        bounds: Bounds for the checkpoints, by the runs' ids. Default: the earlier run's own.
 
     Raises:
         CannotContinue: If the earlier run goes on, or has succeeded and nothing is to change.
@@ -100,7 +100,7 @@ def spec_continuing(
 
 
 def resume_note(spec: RunSpec) -> str | None:
-    """Sentences for people about what a continuing run resumes from; None if there is nothing to note.
+    """Sentences for people about what a continuing run resumes from; None without such facts.
 
     They are about checkpoints that are passed over, and about a program that is not given the path.
     """

@@ -1,4 +1,4 @@
-"""The newest checkpoint of an ended run from which the run that continues it may resume.
+"""Bounds for the checkpoints that a continuing run may resume from.
 
 A run that ended without a finite loss has written checkpoints of NaN weights behind good ones
 (docs/decisions/0097-resume-before-nan.md).
@@ -65,7 +65,7 @@ def _before_non_finite(losses: Training | MetricsCursor) -> ResumeUntil:
 def _first_loss_bounds(
     run_id: str, document: Mapping[str, Any], losses: Training | MetricsCursor
 ) -> dict[str, ResumeUntil]:
-    """Bounds that pass over the checkpoint with which a run began, if it had no finite loss at all."""
+    """Bounds that pass over the checkpoint of a run whose losses were all NaN or infinite since it resumed."""
     if losses.resumed_from is None or losses.last_finite_step is not None:
         return {}
     number, has_step = losses.resumed_from, STEP in str((document.get("checkpoint") or {}).get("path"))

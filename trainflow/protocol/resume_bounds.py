@@ -18,7 +18,7 @@ class ResumeBound:
     step: int | None = None
     """Highest step of a checkpoint."""
     time: float | None = None
-    """Seconds since 1970 before which a checkpoint without a step was last changed."""
+    """Limit for the last change of a checkpoint without a step, in seconds since 1970; excluded itself."""
     reason: str = ""
     """Reason for the bound, as a clause."""
 
@@ -26,7 +26,7 @@ class ResumeBound:
         """Whether a checkpoint is newer than the bound.
 
         Args:
-            step: Its step; None if its name has none.
+            step: Its step; None for a name without one.
             changed_at: Time of its last change, in seconds since 1970.
         """
         if step is not None and self.step is not None:

@@ -246,7 +246,7 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
         first_non_finite_step=kept.progress.first_non_finite_step,
         non_finite_in_a_row=kept.progress.non_finite_in_a_row,
         non_finite_since=kept.progress.non_finite_since,
-        last_finite_step=kept.progress.last_finite_step,
+        last_finite_step=kept.progress.last_finite_step if kept.progress.non_finite_in_a_row else None,
         resumed_from=kept.progress.resumed_from,
     )
 

@@ -456,9 +456,9 @@ class ResumeUntil(Section):
     """Newest checkpoint of an earlier run that may be resumed from."""
 
     step: Annotated[int, Field(ge=0, le=10**15)] | None = None
-    """Highest step, for checkpoints whose names have a step."""
+    """Highest step, for checkpoints with a step in their names."""
     time: AwareDatetime | None = None
-    """Time before which other checkpoints were last changed."""
+    """Other checkpoints count if they were last changed before this time."""
     reason: Annotated[str, Field(max_length=300)] = "the spec excludes it"
     """Reason, which the log names for each newer checkpoint."""
 

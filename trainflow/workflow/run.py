@@ -193,11 +193,11 @@ class MetricsCursor(Fact):
     last_finite_step: int | None = None
     """Newest step with a finite loss."""
     resumed_from: int | None = None
-    """Number of the checkpoint with which the newest job began, as in `last_checkpoint`."""
+    """Number of the checkpoint that the newest job resumed from, as in `last_checkpoint`."""
     resumed_step: int | None = None
     """First step that was logged since; None before it."""
     ignored: Ignored | None = None
-    """The first checkpoint below whose number a job's steps began; None without one."""
+    """The first checkpoint that was given to a job whose steps began at a lower number; None without one."""
     first_loss: float | None = None
     last_loss: float | None = None
     last_checkpoint: int | None = None

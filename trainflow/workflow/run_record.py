@@ -169,10 +169,10 @@ class Training(_Entry):
     non_finite_since: datetime | None = None
     """Time of the first of these."""
     last_finite_step: int | None = None
-    """Newest step with a finite loss."""
+    """Newest step with a finite loss before these; None without one."""
     resumed_from: int | None = None
-    """Step of the checkpoint with which the newest job began, or the second of its time if its name has no step; None
-    for a start without one, and for Trainflow's own programs."""
+    """Step of the checkpoint that the newest job resumed from, or the second of its time for a name without a
+    step; None for a start without one, and for Trainflow's own programs."""
     checkpoint: str | None = None
     """URL of the final checkpoint."""
 
