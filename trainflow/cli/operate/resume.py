@@ -146,11 +146,9 @@ def _in_deployment(
     from trainflow.client.continuing import resume_note
     from trainflow.client.place_names import read_names
     from trainflow.client.places import open_deployment
-    from trainflow.spec.run_spec import stored_run_spec
 
     runs = open_deployment(read_names().named(place))
-    resumed, console = runs.resume(run_id, changes=changes, from_step=from_step), Console()
-    spec = stored_run_spec(runs.record(resumed).spec)
-    if (sentence := resume_note(spec)) is not None:
-        console.print(sentence, markup=False, highlight=False)
-    return follow_started(runs, resumed, out=out, detach=detach, console=console, page=page)
+    spec, console = runs.spec_continuing(run_id, changes, from_step=from_step), Console()
+    if (note := resume_note(spec)) is not None:
+        console.print(note, markup=False, highlight=False)
+    return follow_started(runs, runs.start(spec), out=out, detach=detach, console=console, page=page)
