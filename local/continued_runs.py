@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from trainflow.protocol import variables
+from trainflow.protocol.resume_bounds import bounds_text
 from trainflow.spec.run_spec import RunSpec
 
 
@@ -26,6 +27,7 @@ def nothing_to_continue(spec: RunSpec, *, runs: Path, repository: Path) -> str |
     command = [sys.executable, "-m", "trainer.probe", "--executable", sys.executable, *spec.checkpoint_words, "--"]
     # No folder has this name: a run's id begins with a letter.
     own = {variables.RUN_DIR: str(runs.absolute() / ".new"), variables.RESUME_FROM: ",".join(spec.resume_from)}
+    own[variables.RESUME_UNTIL] = bounds_text(spec.bounds)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TRAINFLOW_")}
     done = subprocess.run(
         command, cwd=repository, env={**inherited, **own}, capture_output=True, text=True, check=False

@@ -20,7 +20,7 @@ from local.slurm.configuration import SlurmSettings
 from local.slurm.errors import SlurmError
 from local.twin import REPOSITORY, Twin, TwinError
 from trainflow.client.code import PackedCode
-from trainflow.client.continuing import CannotContinue
+from trainflow.client.continuing import CannotContinue, resume_note
 from trainflow.client.local_runs import LocalOptions, LocalRuns
 from trainflow.client.local_start import LocalStart, write_start
 from trainflow.client.observe.cluster import READ_SECONDS
@@ -144,14 +144,14 @@ class TwinPlace:
             finally:
                 twin.stop()
 
-    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None, from_step: int | None = None) -> str:
         """See `Place`. The earlier run is one of this machine: its folder and its checkpoints are found here.
 
         Raises:
             CannotContinue: Also if it has left no checkpoint.
         """
         earlier = LocalRuns(LocalOptions(out=self._options.out, home=self._options.home))
-        spec = earlier.spec_continuing(run_id, changes)
+        spec = earlier.spec_continuing(run_id, changes, from_step=from_step)
         runs = self._options.home / "volumes" / RUNS
         own_cluster = self._options.kubeconfig is None  # another one has other storage, which only its pods see
         reason = nothing_to_continue(spec, runs=runs, repository=REPOSITORY) if own_cluster else None
@@ -160,6 +160,8 @@ class TwinPlace:
                 f"The run {spec.resume_from[0]} cannot be continued: {reason} Its files would be in {runs}; if the run "
                 "had another home, name that with --home, otherwise start its spec anew with `trainflow run`."
             )
+        if (sentence := resume_note(spec)) is not None:
+            self._options.say(sentence)
         started = earlier.started(spec.resume_from[0])
         same_root = started.image_root if started and self._options.image_root is None else None
         return self._begin(spec, same_root or self._image_root(spec))

@@ -27,6 +27,7 @@ from trainer.runtime.environment import Environment
 from trainer.runtime.errors import ConfigInvalid
 from trainer.staging import marker
 from trainflow.protocol import variables
+from trainflow.protocol.resume_bounds import ResumeBound
 
 CHECK = "trainer.argument_check"
 """Module of the image that checks the arguments of the trainer's own programs."""
@@ -48,6 +49,9 @@ VERSIONED = (
 )
 """Distributions whose versions are reported where they are installed. They decide what a training computes; all of an
 image's hundreds would not fit into a termination message of 4,096 bytes, and `packages_digest` covers them."""
+
+MAX_NAMED = 10
+"""Checkpoints that a refusal names."""
 
 UNCHECKED: Mapping[str, Any] = {"arguments": None, "checkpoint_bytes": None}
 """Results about the arguments of other programs: unknown."""
@@ -105,9 +109,12 @@ def nothing_to_continue(config: ProbeConfig, environment: Environment) -> str | 
     """
     if environment.run_dir is None or not environment.continues:
         return None
-    folders = environment.earlier_folders(environment.run_dir)
-    if any(_has_checkpoint(folder, config) for folder in folders):
+    folders, bounds = environment.earlier_folders(environment.run_dir), environment.bounds(environment.run_dir)
+    if any(_has_checkpoint(folder, config, bounds.get(folder)) for folder in folders):
         return None
+    for folder, bound in bounds.items():
+        if newer := _newer(folder, config, bound):
+            return f"no complete checkpoint of {folder.name} is old enough ({bound.reason}); it has {', '.join(newer)}."
     # A pod that mounts a folder makes it.
     gone = [folder.name for folder in folders if not folder.is_dir() or not any(folder.iterdir())]
     if len(gone) == len(folders):
@@ -115,13 +122,26 @@ def nothing_to_continue(config: ProbeConfig, environment: Environment) -> str | 
     return f"there is no complete checkpoint of {' or of '.join(environment.continues)} on the shared file system."
 
 
-def _has_checkpoint(folder: Path, config: ProbeConfig) -> bool:
+def _has_checkpoint(folder: Path, config: ProbeConfig, bound: ResumeBound | None) -> bool:
+    within, _ = patterns.divided(_found(folder, config), bound)
     if config.checkpoints is None:
-        # Below the folder: `--output_dir` may name one inside of it.
-        records = folder.rglob(f"{checkpoint_files.FOLDER}/step-*.json")
-        return any(record.with_suffix(".pt").is_file() for record in records)
-    found = patterns.find(config.checkpoints, folder)
-    return patterns.newest_complete(found, patterns.Rules(marker=config.marker))[0] is not None
+        return bool(within)
+    return patterns.newest_complete(within, patterns.Rules(marker=config.marker))[0] is not None
+
+
+def _found(folder: Path, config: ProbeConfig) -> list[patterns.Found]:
+    if config.checkpoints is not None:
+        return patterns.find(config.checkpoints, folder)
+    # Below the folder: `--output_dir` may name one inside of it.
+    records = folder.rglob(f"{checkpoint_files.FOLDER}/step-*.json")
+    files = (record.with_suffix(".pt") for record in sorted(records, reverse=True))
+    return [patterns.Found(file, int(file.stem.removeprefix("step-"))) for file in files if file.is_file()]
+
+
+def _newer(folder: Path, config: ProbeConfig, bound: ResumeBound) -> list[str]:
+    """Names of the newest checkpoints behind a bound."""
+    _, beyond = patterns.divided(_found(folder, config), bound)
+    return [str(each.path.relative_to(folder)) for each in beyond[:MAX_NAMED]]
 
 
 def packages_digest() -> str:

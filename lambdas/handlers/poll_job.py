@@ -68,7 +68,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         warning: Usage of the run's limits, if the owner should know it; else null.
     """
     began = time.monotonic()
-    require_finite_loss(event.job, event.progress)
+    require_finite_loss(event.job, event.progress, limits=event.run.spec.limits)
     backend = backends.connect(event.job.backend)
     status = backend.status(event.job)
     if status.phase is None:

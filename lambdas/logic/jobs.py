@@ -23,6 +23,7 @@ from trainflow.protocol.plan import Plan
 from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, PACKAGES_FOLDER, RUNS_MOUNT, SCRATCH_MOUNT
 from trainflow.protocol.publication import KEPT_GIB
 from trainflow.protocol.result import RESULT_FILE
+from trainflow.protocol.resume_bounds import bounds_text
 from trainflow.spec.run_spec import Dataset, Elastic, RunSpec
 from trainflow.spec.workload import SHARED_MEMORY_GIB, Secret, Volume
 from trainflow.workflow.compile_cache import CacheUse, Hold
@@ -267,6 +268,8 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
         environment |= compile_cache.environment(cache_folder(run.run_id, cache))
     if run.spec.resume_from and ref.stage not in TOOLS:
         environment[variables.RESUME_FROM] = ",".join(run.spec.resume_from)
+    if run.spec.resume_until and ref.stage not in TOOLS:
+        environment[variables.RESUME_UNTIL] = bounds_text(run.spec.bounds)
     if (folder := data_folder(run)) is not None:
         environment[variables.DATA_DIR] = folder
     instance = run.spec.compute.instance

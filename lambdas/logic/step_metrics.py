@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import takewhile
 from typing import Literal
 
 from lambdas.logic.signs_of_life import NEWEST_LINES, RecentLines
@@ -27,12 +26,12 @@ from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_file
 from trainflow.protocol.reported_checkpoints import CLUES as CHECKPOINT_CLUES
 from trainflow.protocol.reported_checkpoints import Reported, newer
 from trainflow.protocol.step_report import is_relayed
-from trainflow.record.steps import non_finite_steps
+from trainflow.record.steps import newest_losses, non_finite_steps
 from trainflow.spec.progress import Format
 from trainflow.workflow.learned_progress import LearnedProgress
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.metric_names import STEP_FIGURES
-from trainflow.workflow.run import Hang, LogPosition, MetricsCursor
+from trainflow.workflow.run import Hang, Ignored, LogPosition, MetricsCursor
 
 MAX_FIGURES_PER_BATCH = 840
 """Data points after which a batch is full: with those of one more step, which has fewer than three and twice
@@ -61,6 +60,8 @@ class Batch:
     """Checkpoints that the program has reported."""
     resumed_from: int | None = None
     """Number of the checkpoint with which a job began."""
+    resumed_step: int | None = None
+    """First step since that line, or of the batch, also one that was published before."""
     lost_files: LostFiles | None = None
     """Files that the program has left in its working folder."""
     watch: StepWatch = field(default_factory=lambda: StepWatch(MetricsCursor()))
@@ -116,6 +117,8 @@ class Batch:
 
     def add(self, step: Step, cursor: MetricsCursor) -> None:
         """Append a step if it is new."""
+        if self.resumed_step is None and not step.is_addition:
+            self.resumed_step = step.step
         last_step = self.steps[-1].step if self.steps else cursor.last_step
         if last_step is None or step.step > last_step or step.is_addition:
             self.steps.append(step)
@@ -177,7 +180,7 @@ def next_batch(
                 batch.hang = None
                 continue
         if RESUMED in line.text and (number := parse_resumed_line(line.text)) is not None:
-            batch.resumed_from = number
+            batch.resumed_from, batch.resumed_step = number, None
             continue
         if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
             batch.lost_files = lost
@@ -249,6 +252,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
             "last_checkpoint": _last_checkpoint(cursor, batch),
+            **_resumed(cursor, batch),
         }
     )
     if not steps:
@@ -261,7 +265,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "first_non_finite_step": next(iter(non_finite), None)
             if cursor.first_non_finite_step is None
             else cursor.first_non_finite_step,
-            "non_finite_in_a_row": _non_finite_in_a_row(cursor, losses),
+            **newest_losses(cursor, steps),
             "first_step": steps[0].step if cursor.first_step is None else cursor.first_step,
             "first_step_at": now if cursor.first_step is None else cursor.first_step_at,
             "last_step": newest.step,
@@ -318,15 +322,19 @@ def _figures_before_report(cursor: MetricsCursor, batch: Batch) -> tuple[str, ..
     return tuple(batch.incomplete.metrics) if batch.incomplete is batch.steps[-1] else None
 
 
+def _resumed(cursor: MetricsCursor, batch: Batch) -> dict[str, int | Ignored | None]:
+    """The checkpoint of the newest job, its first step, and the first checkpoint that a job seems to have ignored."""
+    number, step = batch.resumed_from, batch.resumed_step
+    if number is None:
+        number, step = cursor.resumed_from, step if cursor.resumed_step is None else cursor.resumed_step
+    is_ignored = number is not None and step is not None and step < number
+    ignored = Ignored(checkpoint=number, step=step) if is_ignored and cursor.ignored is None else cursor.ignored
+    return {"resumed_from": number, "resumed_step": step, "ignored": ignored}
+
+
 def _last_checkpoint(cursor: MetricsCursor, batch: Batch) -> int | None:
     numbers = (cursor.last_checkpoint, batch.resumed_from, *(saved.step for saved in batch.checkpoints))
     return max((number for number in numbers if number is not None), default=None)
-
-
-def _non_finite_in_a_row(cursor: MetricsCursor, losses: Sequence[float]) -> int:
-    """Number of the newest losses that are not finite, those of earlier batches included."""
-    newest = sum(1 for _ in takewhile(lambda loss: not math.isfinite(loss), reversed(losses)))
-    return newest + (cursor.non_finite_in_a_row if newest == len(losses) else 0)
 
 
 def _finite(loss: float | None) -> float | None:

@@ -13,21 +13,20 @@ from trainflow.observed.job import JobStatus
 from trainflow.spec.run_spec import Limits
 from trainflow.workflow.run import JobPhase, JobRef, MetricsCursor, Stage
 
-MAX_NON_FINITE_IN_A_ROW = 10
-"""Losses in a row that may be NaN or infinite before a running job is ended: programs that scale their loss skip a few
-such steps, above all the first ones."""
 
-
-def require_finite_loss(job: JobRef, progress: MetricsCursor) -> None:
+def require_finite_loss(job: JobRef, progress: MetricsCursor, *, limits: Limits) -> None:
     """Require that the newest losses of a training are numbers: from NaN no training comes back.
 
     A job that succeeds with one such loss at its end fails as well; the state machine `watch_job` checks that, because
     the last steps are read after the last poll.
 
     Raises:
-        LossNotFinite: If the newest losses were NaN or infinite, ten of them in a row.
+        LossNotFinite: If as many of the newest losses as `limits.on_non_finite` names were NaN or infinite.
     """
-    if job.stage is Stage.TRAINING and progress.non_finite_in_a_row >= MAX_NON_FINITE_IN_A_ROW:
+    rule = limits.on_non_finite
+    if job.stage is not Stage.TRAINING or rule == "continue":
+        return
+    if progress.non_finite_in_a_row >= rule.stop_after:
         raise LossNotFinite(
             f"The last {progress.non_finite_in_a_row} losses that the job '{job.name}' logged were NaN or infinite; "
             f"the first such step of the run was {progress.first_non_finite_step}."

@@ -56,6 +56,8 @@ def holds(rule: dict[str, Any], variables: Variables) -> bool:
     found = value(rule["Variable"], variables)
     if comparison == "IsNull":
         return (found is None) == rule[comparison]
+    if comparison == "IsString":
+        return isinstance(found, str) == rule[comparison]
     if comparison == "IsNumeric":
         return isinstance(found, int | float) == rule[comparison]
     other = rule[comparison]
@@ -154,10 +156,15 @@ def seen(
     laps: int = 1,
     stage: str = "training",
     progress: Variables | None = None,
+    on_non_finite: Any = None,
 ) -> Variables:
     counts = {"unpublished": unpublished, "caught_up": caught_up, "late_reads": late_reads, "laps": laps}
-    return {"phase": phase, **counts, "job": {"stage": stage}, "progress": progress or {}}
+    limits = {} if on_non_finite is None else {"on_non_finite": on_non_finite}  # an earlier version wrote none
+    spec = {"spec": {"limits": limits}}
+    return {"phase": phase, **counts, "job": {"stage": stage}, "progress": progress or {}, "run": spec}
 
+
+NAN_AT_END: Variables = {"progress": {"non_finite_in_a_row": 1}}
 
 DECISIONS: list[tuple[str, Variables, str]] = [
     ("IsPreflightDone", {"preflight_done": True}, "NeedsDataset"),
@@ -270,6 +277,9 @@ DECISIONS: list[tuple[str, Variables, str]] = [
     ("IsJobFinished", seen("succeeded", unpublished=True, late_reads=15), "ReportSuccess"),
     ("IsJobFinished", seen("succeeded", caught_up=False), "PublishMetrics"),
     ("IsJobFinished", seen("succeeded", progress={"non_finite_in_a_row": 1}), "ReportDivergence"),
+    ("IsJobFinished", seen("succeeded", on_non_finite={"stop_after": 10}, **NAN_AT_END), "ReportDivergence"),
+    ("IsJobFinished", seen("succeeded", on_non_finite="continue", **NAN_AT_END), "ReportSuccess"),
+    ("IsJobFinished", seen("running", on_non_finite="continue", **NAN_AT_END), "Wait"),
     ("IsJobFinished", seen("succeeded", progress={"non_finite_in_a_row": 0}), "ReportSuccess"),
     ("IsJobFinished", seen("succeeded", stage="precompile", progress={"non_finite_in_a_row": 1}), "ReportSuccess"),
     ("IsJobFinished", seen("succeeded"), "ReportSuccess"),

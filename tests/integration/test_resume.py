@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import subprocess
@@ -32,11 +33,14 @@ parser.add_argument("folder", type=Path)
 parser.add_argument("--max_steps", type=int)
 parser.add_argument("--seconds_per_step", type=float)
 parser.add_argument("--load", type=Path)
+parser.add_argument("--nan_at", type=int)
 arguments = parser.parse_args()
 state = json.loads(arguments.load.read_text()) if arguments.load else {"step": 0, "weight": 1.0}
 while state["step"] < arguments.max_steps:
     time.sleep(arguments.seconds_per_step)
     state = {"step": state["step"] + 1, "weight": state["weight"] * 0.97 + 0.001 * state["step"]}
+    if state["step"] == arguments.nan_at:
+        state["weight"] = float("nan")
     print(json.dumps({"step": state["step"], "loss": state["weight"]}), flush=True)
     if state["step"] % 5 == 0:
         unfinished = arguments.folder / "unfinished"
@@ -204,3 +208,27 @@ def test_the_page_starts_a_run_of_this_machine_that_outlives_it(tmp_path: Path) 
     assert min(losses(command, second, "--local")) > 10
     command("stop", second, "--local")
     assert [run["run_id"] for run in command.json("list", "--local")] == [second, first]
+
+
+def test_a_run_whose_loss_stayed_nan_is_continued_from_before_the_first_nan(tmp_path: Path) -> None:
+    write_project(tmp_path)
+    spec = copy.deepcopy(SPEC)
+    spec["workload"]["arguments"] = {"max_steps": 60, "seconds_per_step": 0.02, "nan_at": 33}
+    spec["limits"]["on_non_finite"] = {"stop_after": 3}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    command = Commands(tmp_path)
+    place = ("--local", "--no-page", "--time-scale", "60")
+    command("run", "spec.yaml", *place, status=3)
+    (first,) = [path.name for path in (tmp_path / "out").iterdir() if path.name.startswith("counter-")]
+    left = {path.name for path in (tmp_path / ".trainflow" / "volumes" / "runs" / first).glob("state-*.json")}
+    assert {"state-30.json", "state-35.json"} <= left, "the newest one holds a NaN"
+
+    none_left = command.refused("resume", first, "--local", "--from-step", "4")
+    assert "is old enough (it is newer than step 4); it has state-" in none_left
+    text = command("resume", first, *place, "--set", "workload.arguments.nan_at=0")
+
+    assert "its newest finite loss was at step 32" in text
+    (second,) = {path.name for path in (tmp_path / "out").iterdir() if path.name.startswith("counter-")} - {first}
+    steps = losses(command, second, "--local")
+    assert (min(steps), max(steps)) == (31, 60)
+    assert all(loss == loss for loss in steps.values())

@@ -18,6 +18,7 @@ from trainer.checkpoints import checkpoint_files, fingerprint
 from trainer.checkpoints.checkpoint_files import CheckpointFile, Record
 from trainer.checkpoints.fingerprint import Fingerprint
 from trainer.runtime.errors import CheckpointInvalid, StorageFailed
+from trainflow.protocol.resume_bounds import ResumeBound
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,7 +69,12 @@ def write(output_dir: Path, state: Mapping[str, Any], progress: Progress, traini
 
 
 def newest_fitting(
-    output_dir: Path, training: Fingerprint, *, allow_changes: str = "", say: Callable[[str], None]
+    output_dir: Path,
+    training: Fingerprint,
+    *,
+    allow_changes: str = "",
+    bound: ResumeBound | None = None,
+    say: Callable[[str], None],
 ) -> CheckpointFile | None:
     """Find the newest complete checkpoint whose tensors fit, and require that it belongs to this training.
 
@@ -76,6 +82,7 @@ def newest_fitting(
         output_dir: The run's folder.
         training: The fingerprint of the training that resumes from it.
         allow_changes: Names of settings that may differ, separated by commas.
+        bound: Bound for the checkpoints; None for the newest one.
         say: Called with a sentence for each checkpoint that is skipped and each difference.
 
     Raises:
@@ -85,6 +92,8 @@ def newest_fitting(
     allowed = fingerprint.allowed_names(allow_changes, training)
 
     def misfit(record: Record) -> str | None:
+        if bound is not None and bound.excludes(record.step, 0.0):
+            return bound.reason
         found = [difference for difference in differences(record, training) if not difference.can_be_allowed]
         return fingerprint.listed(found) or None
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from trainer.checkpoints import file_formats, layouts, peers, walking
 from trainflow.protocol.checkpoint_pattern import CheckpointPattern
+from trainflow.protocol.resume_bounds import ResumeBound
 
 
 class State(Enum):
@@ -75,6 +76,16 @@ def find(pattern: str, folder: Path) -> list[Found]:
         Found(_behind_links(path, folder), step) for path, step in walking.matching(CheckpointPattern(pattern), folder)
     )
     return sorted(found, key=lambda each: (each.step or 0, _changed_at(each.path)), reverse=True)
+
+
+def divided(found: Sequence[Found], bound: ResumeBound | None) -> tuple[list[Found], list[Found]]:
+    """The checkpoints within a bound, and those that are newer."""
+    within: list[Found] = []
+    beyond: list[Found] = []
+    for each in found:
+        is_beyond = bound is not None and bound.excludes(each.step, changed_at(each.path))
+        (beyond if is_beyond else within).append(each)
+    return within, beyond
 
 
 def complete_ones(found: Sequence[Found], rules: Rules) -> Iterator[tuple[Found, str | None]]:

@@ -47,7 +47,8 @@ def _prepared(process: TrainingProcess) -> CheckpointFile | None:
     checkpoint_files.remove_remains(process.output_dir)
     changes, training = process.config.allow_changes or "", process.task.fingerprint
     for folder in (process.output_dir, *process.earlier_dirs):
-        found = checkpoint.newest_fitting(folder, training, allow_changes=changes, say=process.say)
+        bound = process.earlier_bounds.get(folder)
+        found = checkpoint.newest_fitting(folder, training, allow_changes=changes, bound=bound, say=process.say)
         if found is not None:
             return found
     if process.earlier_dirs:

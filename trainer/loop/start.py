@@ -59,6 +59,7 @@ def start(
             leads_node=environment.local_rank == 0,
             graphs_only=environment.extract_graphs,
             earlier_dirs=environment.earlier_folders(output_dir),
+            earlier_bounds=environment.bounds(output_dir),
         )
         process.say(f"This is rank 0 of {gang.world_size}, on {socket.gethostname()}.")
         if environment.precompile:

@@ -7,9 +7,11 @@ the members of `Task`. Gangs, checkpoints, resuming, metrics, compiling and stop
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from trainflow.protocol.resume_bounds import ResumeBound
 
 if TYPE_CHECKING:
     from torch import nn
@@ -146,6 +148,8 @@ class TrainingProcess:
     """Whether a tool only records the graphs: the numbers mean nothing, so no line, event or checkpoint is written."""
     earlier_dirs: tuple[Path, ...] = ()
     """The same folder of the runs that this one continues, the newest first. They are read and not written."""
+    earlier_bounds: Mapping[Path, ResumeBound] = field(default_factory=dict)
+    """Bounds for the checkpoints in these folders."""
 
     @property
     def global_batch_size(self) -> int:

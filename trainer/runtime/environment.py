@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer.runtime.errors import ConfigInvalid
 from trainflow.protocol import variables
+from trainflow.protocol.resume_bounds import ResumeBound, read_bounds
 
 BFLOAT16_VARIABLES = ("XLA_USE_BF16", "XLA_DOWNCAST_BF16")
 """Set to 1 they ask for weights in bfloat16. torch-xla 2.9 still obeys them, and would keep the optimizer's state and
@@ -27,6 +28,8 @@ class Environment:
     """TRAINFLOW_RESULT_FILE: the container's termination message; None outside a pod."""
     continues: tuple[str, ...] = ()
     """TRAINFLOW_RESUME_FROM: runs whose checkpoints this one resumes from until it has its own, the newest first."""
+    resume_until: Mapping[str, ResumeBound] = field(default_factory=dict)
+    """TRAINFLOW_RESUME_UNTIL: bounds for the checkpoints of those runs, by their ids."""
     cache_dir: Path | None = None
     """TRAINFLOW_CACHE_DIR: compiled graphs; None outside a pod."""
     rank: int = 0
@@ -54,6 +57,12 @@ class Environment:
         inner = output_dir.relative_to(self.run_dir)
         return tuple(self.run_dir.parent / run_id / inner for run_id in self.continues)
 
+    def bounds(self, output_dir: Path) -> dict[Path, ResumeBound]:
+        """The bounds for checkpoints in `earlier_folders`, by the folder."""
+        folders = self.earlier_folders(output_dir)
+        named = zip(self.continues, folders, strict=False)  # there may be no folders
+        return {folder: self.resume_until[run_id] for run_id, folder in named if run_id in self.resume_until}
+
     @property
     def speaks_for_the_gang(self) -> bool:
         """Rank 0 prints what all ranks know."""
@@ -76,6 +85,7 @@ def read(environ: Mapping[str, str]) -> Environment:
         run_dir=_path(environ, variables.RUN_DIR),
         result_file=_path(environ, variables.RESULT_FILE),
         continues=tuple(filter(None, environ.get(variables.RESUME_FROM, "").split(","))),
+        resume_until=_bounds(environ),
         cache_dir=_path(environ, variables.CACHE_DIR),
         rank=_number(environ, "RANK", default=0),
         local_rank=_number(environ, "LOCAL_RANK", default=0),
@@ -109,6 +119,14 @@ def _number(environ: Mapping[str, str], name: str, *, default: int) -> int:
     if not value.isdecimal():
         raise ConfigInvalid(f"The environment variable {name} is {value!r}; set it to a whole number or leave it out.")
     return int(value)
+
+
+def _bounds(environ: Mapping[str, str]) -> dict[str, ResumeBound]:
+    text = environ.get(variables.RESUME_UNTIL, "")
+    try:
+        return read_bounds(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"The environment variable {variables.RESUME_UNTIL} cannot be read: {error}.") from None
 
 
 def _positive(environ: Mapping[str, str], name: str) -> float | None:

@@ -70,7 +70,8 @@ def none_to_continue_from(folders: Sequence[Path]) -> CheckpointNotFound:
     """The error of a run that continues others if all of those lack a complete checkpoint."""
     named = ", ".join(map(str, folders))
     return CheckpointNotFound(
-        f"The run continues others, but there is no complete checkpoint in {named}; start a run that continues none."
+        f"The run continues others, but there is no complete checkpoint in {named} that it may resume from; start a "
+        "run that continues none."
     )
 
 

@@ -16,13 +16,13 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from trainer.checkpoints.patterns import Found, Rules, changed_at, complete_ones, find
+from trainer.checkpoints.patterns import Found, Rules, changed_at, complete_ones, divided, find
 from trainer.runtime.errors import ConfigInvalid, StorageFailed, all_checkpoints_unusable, none_to_continue_from
 from trainer.runtime.files import shown
 from trainer.runtime.node import SHARED_NOTES, Node, Prepared
@@ -30,6 +30,9 @@ from trainflow.protocol import variables
 from trainflow.protocol.checkpoint_line import Opening, opening_line, resumed_line
 from trainflow.protocol.placeholders import CHECKPOINT, filled_by_workflow
 from trainflow.protocol.plan import Resume
+from trainflow.protocol.resume_bounds import ResumeBound
+
+NO_BOUNDS: Mapping[Path, ResumeBound] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,7 @@ def prepare(step: Resume, node: Node) -> Prepared:
     if run_dir is None:
         raise ConfigInvalid(f"{variables.RUN_DIR} is missing; it has to name the run's folder.")
     earlier = node.environment.earlier_folders(run_dir)
-    chosen = agreed(step, run_dir, earlier)
+    chosen = agreed(step, run_dir, earlier, node.environment.bounds(run_dir))
     if chosen is None and step.passed_over:
         raise all_checkpoints_unusable(run_dir)
     if chosen is None and earlier:
@@ -71,13 +74,16 @@ def prepare(step: Resume, node: Node) -> Prepared:
     return Prepared(variables={variables.CHECKPOINT: chosen.path}, words=tuple(words))
 
 
-def agreed(step: Resume, run_dir: Path, earlier: Sequence[Path] = ()) -> Decision | None:
+def agreed(
+    step: Resume, run_dir: Path, earlier: Sequence[Path] = (), bounds: Mapping[Path, ResumeBound] = NO_BOUNDS
+) -> Decision | None:
     """The checkpoint that this gang resumes from; None to begin anew.
 
     Args:
         step: The checkpoints.
         run_dir: The run's folder.
         earlier: Folders of the runs that it continues, the newest first: theirs count while it has none of its own.
+        bounds: Bounds for the checkpoints in these folders.
 
     Raises:
         StorageFailed: If the decision cannot be written or read.
@@ -89,7 +95,7 @@ def agreed(step: Resume, run_dir: Path, earlier: Sequence[Path] = ()) -> Decisio
         with tempfile.NamedTemporaryFile("w", dir=notes, encoding="utf-8") as proposal:
             now = Path(proposal.name).stat().st_mtime
             unusable = [found for name in step.passed_over if (found := read(notes / f"{name}.json")) is not None]
-            chosen = choose(step, (run_dir, *earlier), unusable, now=now)
+            chosen = choose(step, (run_dir, *earlier), unusable, now=now, bounds=bounds)
             json.dump(None if chosen is None else asdict(chosen), proposal)
             proposal.flush()
             os.fsync(proposal.fileno())
@@ -112,7 +118,14 @@ def read(decision: Path) -> Decision | None:
     return None if said is None else Decision(**said)
 
 
-def choose(step: Resume, folders: Sequence[Path], unusable: Sequence[Decision], *, now: float) -> Decision | None:
+def choose(
+    step: Resume,
+    folders: Sequence[Path],
+    unusable: Sequence[Decision],
+    *,
+    now: float,
+    bounds: Mapping[Path, ResumeBound] = NO_BOUNDS,
+) -> Decision | None:
     """Choose the newest complete checkpoint; those that are passed over are named on the way.
 
     Args:
@@ -120,8 +133,9 @@ def choose(step: Resume, folders: Sequence[Path], unusable: Sequence[Decision], 
         folders: The run's folder, and those of the runs that it continues.
         unusable: Checkpoints that could not be opened.
         now: Present time of the file system's clock.
+        bounds: Bounds for the checkpoints in the folders.
     """
-    chosen = list(islice(_usable(step, folders, unusable, now=now), 2))
+    chosen = list(islice(_usable(step, folders, unusable, now=now, bounds=bounds), 2))
     if not chosen:
         return None
     before = str(chosen[1].path) if len(chosen) > 1 else None
@@ -130,12 +144,22 @@ def choose(step: Resume, folders: Sequence[Path], unusable: Sequence[Decision], 
     )
 
 
-def _usable(step: Resume, folders: Sequence[Path], unusable: Sequence[Decision], *, now: float) -> Iterator[Found]:
+def _usable(
+    step: Resume,
+    folders: Sequence[Path],
+    unusable: Sequence[Decision],
+    *,
+    now: float,
+    bounds: Mapping[Path, ResumeBound],
+) -> Iterator[Found]:
     """The complete checkpoints, the newest first. Only those newer than the first one are named when passed over."""
     rules = Rules(marker=step.marker, settled_seconds=step.settled_seconds, now=now, may_be_cut_off=True)
     has_one = False
     for folder in folders:
-        for found, reason in complete_ones(find(step.path, folder), rules):
+        within, beyond = divided(find(step.path, folder), bounds.get(folder))
+        for found in () if has_one else beyond:
+            print(f"{shown(str(found.path))} is passed over: {shown(bounds[folder].reason)}.", flush=True)
+        for found, reason in complete_ones(within, rules):
             if reason is None and (could_not := _unusable(found, unusable)):
                 print(f"{shown(could_not.path)} is passed over: an earlier attempt could not open it.", flush=True)
             elif reason is None:

@@ -88,6 +88,7 @@ def resume_at(
     run_id: str,
     changes: Mapping[str, Any],
     *,
+    from_step: int | None = None,
     options: PlaceOptions,
     console: Console,
     attendant: Attendant | None = None,
@@ -99,6 +100,7 @@ def resume_at(
         place_name: The place.
         run_id: The ended run.
         changes: Fields of its spec that differ.
+        from_step: Highest step of the checkpoint; None for the choice of the place.
         options: What a person says about the place.
         console: Where to show the run.
         attendant: The link to the process that shows the run in a terminal, if it is another one.
@@ -106,7 +108,7 @@ def resume_at(
     """
     return _run_to_end(
         place_name,
-        lambda place: place.resume(run_id, changes=changes),
+        lambda place: place.resume(run_id, changes=changes, from_step=from_step),
         _Interrupts(),
         options=options,
         console=console,

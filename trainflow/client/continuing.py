@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.client.programs.told_checkpoint import untold_checkpoint
+from trainflow.client.resume_bounds import resume_bounds
 from trainflow.errors import InvalidRunSpec, TrainflowError
+from trainflow.observed.step import Step
 from trainflow.spec.changes import merged
 from trainflow.spec.document import canonical
 from trainflow.spec.limits import require_limits_ahead
-from trainflow.spec.run_spec import MAX_CONTINUED, RunSpec, as_list, parse_run_spec, with_present_names
+from trainflow.spec.run_spec import MAX_CONTINUED, ResumeUntil, RunSpec, as_list, parse_run_spec, with_present_names
 from trainflow.workflow.run_record import RunRecord
 from trainflow.workflow.run_status import RunStatus
 
@@ -25,7 +28,12 @@ class CannotContinue(TrainflowError):
 
 
 def continued_spec(
-    run_id: str, document: Mapping[str, Any], *, status: RunStatus, changes: Mapping[str, Any] | None = None
+    run_id: str,
+    document: Mapping[str, Any],
+    *,
+    status: RunStatus,
+    changes: Mapping[str, Any] | None = None,
+    bounds: Mapping[str, ResumeUntil] | None = None,
 ) -> RunSpec:
     """The spec of a new run that continues an earlier one.
 
@@ -34,6 +42,7 @@ def continued_spec(
         document: Its spec.
         status: How it ended.
         changes: Fields that differ, a JSON merge patch (RFC 7386).
+        bounds: Bounds for the checkpoints, by the runs' ids. Default: the earlier run's own.
 
     Raises:
         CannotContinue: If the earlier run goes on, or has succeeded and nothing is to change.
@@ -48,6 +57,9 @@ def continued_spec(
     earlier = with_present_names(dict(document))
     earlier_runs = [run_id, *as_list(earlier.get("resume_from"))][:MAX_CONTINUED]
     described = {**merged(earlier, changes or {}), "resume_from": earlier_runs}
+    if bounds is not None:
+        named = {name: bound.model_dump(mode="json") for name, bound in bounds.items() if name in earlier_runs}
+        described["resume_until"] = named
     canonical(described)  # refuses what an execution's input cannot hold
     try:
         spec = parse_run_spec(described)
@@ -57,14 +69,27 @@ def continued_spec(
     return spec
 
 
-def spec_continuing(record: RunRecord, changes: Mapping[str, Any] | None = None) -> RunSpec:
+def spec_continuing(
+    record: RunRecord,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    steps: Sequence[Step] = (),
+    from_step: int | None = None,
+) -> RunSpec:
     """The spec of a new run that continues the one of a record.
+
+    Args:
+        record: The record.
+        changes: See `continued_spec`.
+        steps: Its logged steps.
+        from_step: Highest step of the checkpoint, if a person has chosen one.
 
     Raises:
         CannotContinue: Also if it ended before its training began, and continues no other run.
         InvalidRunSpec: See `continued_spec`.
     """
-    spec = continued_spec(record.run_id, record.spec, status=record.status, changes=changes)
+    bounds = resume_bounds(record.run_id, record.spec, record.training, steps=steps, from_step=from_step)
+    spec = continued_spec(record.run_id, record.spec, status=record.status, changes=changes, bounds=bounds)
     trained = TRAINING_STATE in {visit.name for visit in record.states}
     if not trained and spec.resume_from == [record.run_id]:
         raise CannotContinue(
@@ -72,3 +97,23 @@ def spec_continuing(record: RunRecord, changes: Mapping[str, Any] | None = None)
             "with `trainflow run`."
         )
     return spec
+
+
+def resume_note(spec: RunSpec) -> str | None:
+    """Sentences for people about what a continuing run resumes from; None without such facts.
+
+    They are about checkpoints that are passed over, and about a program that is not given the path.
+    """
+    sentences = [
+        f"Checkpoints of {run_id} {_newer_than(until)} are passed over: {until.reason}."
+        for run_id, until in spec.resume_until.items()
+    ]
+    untold = untold_checkpoint(spec)
+    return " ".join([*sentences, *([f"{untold}."] if untold else [])]) or None
+
+
+def _newer_than(until: ResumeUntil) -> str:
+    has_step = until.step is not None
+    step = f"after step {until.step}" if has_step else ""
+    time = f"written from {until.time:%Y-%m-%d %H:%M:%S} UTC on" if until.time is not None else ""
+    return f"{step}, or {time} if their names have no step," if step and time else step or time

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.observed.run_state import RunState
     from trainflow.observed.step import Step
+    from trainflow.record.steps import KeptSteps
     from trainflow.spec.run_spec import RunSpec
     from trainflow.workflow.leftovers import SweepReport
     from trainflow.workflow.run_record import RunError, RunRecord
@@ -83,17 +84,22 @@ class LocalRuns:
             return _as_started(found, folder)
         if (live := self._live(folder)) is not None:
             return _as_started(live.details(folder.name), folder)
-        summary = self.describe(run_id)
+        summary, kept = self.describe(run_id), self._kept_steps(folder.name)
+        logs = f"its logs are in {folder / LOGS}."
+        has_trained = bool(kept.checkpoints) or kept.progress.last_step is not None
+        continue_it = f"Continue it from its newest checkpoint, if it saved one: trainflow resume {run_id} --local; "
         error = RunError(
             name="Aborted",
             message=NO_RECORD,
-            what_to_do=f"Start the run again; the logs in {folder / LOGS} tell how far it came.",
+            what_to_do=f"{continue_it if has_trained else 'Start the run again; '}{logs}",
         )
         return RunState(
             run_id=summary.run_id,
             status=summary.status,
             observed_at=datetime.now(UTC),
             started_at=summary.started_at,
+            steps=kept.steps,
+            checkpoints=kept.checkpoints,
             error=error,
         )
 
@@ -112,18 +118,36 @@ class LocalRuns:
 
         return read_start(self._folder(run_id))
 
-    def spec_continuing(self, run_id: str, changes: Mapping[str, Any] | None = None) -> RunSpec:
+    def spec_continuing(
+        self, run_id: str, changes: Mapping[str, Any] | None = None, *, from_step: int | None = None
+    ) -> RunSpec:
         """The spec of a run that continues this one.
+
+        Args:
+            run_id: The run.
+            changes: Fields of its spec that differ.
+            from_step: See `Place.resume`.
 
         Raises:
             TrainflowError: See `trainflow.client.continuing`.
         """
         from trainflow.client.continuing import continued_spec, spec_continuing
+        from trainflow.client.resume_bounds import resume_bounds
 
         found, start = self.describe(run_id), self.started(run_id)
         if not found.status.is_over or _record(self._folder(run_id)) is not None or start is None:
-            return spec_continuing(self.record(run_id), changes)
-        return continued_spec(found.run_id, start.spec, status=found.status, changes=changes)
+            steps = self.steps(run_id) if from_step is not None else ()
+            return spec_continuing(self.record(run_id), changes, steps=steps, from_step=from_step)
+        kept = self._kept_steps(found.run_id)
+        bounds = resume_bounds(found.run_id, start.spec, kept.progress, steps=kept.steps, from_step=from_step)
+        return continued_spec(found.run_id, start.spec, status=found.status, changes=changes, bounds=bounds)
+
+    def _kept_steps(self, run_id: str) -> KeptSteps:
+        """The steps that the workflow stored before its twin was killed."""
+        from trainflow.record.steps import KeptSteps, kept_steps_from_json
+
+        file = self._published(run_id) / STEPS
+        return kept_steps_from_json(file.read_bytes()) if file.is_file() else KeptSteps()
 
     def cluster(self, run_id: str) -> tuple[KubernetesApi, str]:
         """See `RunReader`."""

@@ -262,7 +262,7 @@ class Place(Runs, Protocol):
             code: The packed `workload.code`, which is not uploaded.
         """
 
-    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None, from_step: int | None = None) -> str:
         """Start a run that continues an ended one from its checkpoints; the new run's id.
 
         The new run has a folder of its own. Its spec names the run that it continues.
@@ -270,6 +270,8 @@ class Place(Runs, Protocol):
         Args:
             run_id: The run that was stopped or has failed; one that has succeeded needs changes.
             changes: Fields of its spec that differ, a JSON merge patch (RFC 7386).
+            from_step: Highest step of the checkpoint. Default: the newest one, and after a run that ended with a loss
+                that is not finite, the newest one before.
 
         Raises:
             TrainflowError: If the run goes on or made no checkpoint, or the changes make no spec; nothing was started

@@ -117,9 +117,17 @@ class DeployedRuns:
         return name
 
     @told
-    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None) -> str:
+    def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None, from_step: int | None = None) -> str:
         """See `Place`. The new run's preflight, which sees the file system, checks the checkpoints."""
-        return self.start(spec_continuing(self.record(run_id), changes))
+        return self.start(self.spec_continuing(run_id, changes, from_step=from_step))
+
+    @told
+    def spec_continuing(
+        self, run_id: str, changes: Mapping[str, Any] | None = None, *, from_step: int | None = None
+    ) -> RunSpec:
+        """The spec of a run that continues this one; see `resume`."""
+        steps = self.steps(run_id) if from_step is not None else ()
+        return spec_continuing(self.record(run_id), changes, steps=steps, from_step=from_step)
 
     @told
     def plan(self, spec: RunSpec, *, code: PackedCode | None = None) -> PlannedRun:

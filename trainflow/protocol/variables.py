@@ -34,6 +34,8 @@ NUM_NODES = "TRAINFLOW_NUM_NODES"
 RESUME_FROM = "TRAINFLOW_RESUME_FROM"
 """Ids of the runs that this one continues, separated by commas, the newest first: their folders are beside the run's
 own. Unset for a run that continues none."""
+RESUME_UNTIL = "TRAINFLOW_RESUME_UNTIL"
+"""Newest checkpoints of those runs that count, as JSON (`trainflow.protocol.resume_bounds`); unset without a bound."""
 CHECKPOINT = "TRAINFLOW_CHECKPOINT"
 """Path of the checkpoint that the program resumes from; unset for a fresh start."""
 NODE_TEST_DIR = "TRAINFLOW_NODE_TEST_DIR"

@@ -21,6 +21,7 @@ from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.left_out import left_out_warnings
+from trainflow.record.restarts import ignored_warning
 from trainflow.record.results import outcome_warnings, result_warnings, unpublished_warnings
 from trainflow.record.run_states import own_execution, state_of_history
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
@@ -167,13 +168,14 @@ def _warnings(kept: KeptSteps, spec: Any, status: RunStatus) -> list[str]:
     told = kept.progress
     unparsable = unparsable_warning(told.lines_unparsable)
     missing = missing_at_end(told) if status is RunStatus.SUCCEEDED else told.since_step.missing
-    said = unmatched = None
+    said = unmatched = ignored = None
     with suppress(InvalidRunSpec):
         valid = stored_run_spec(spec)
         said = missing_steps_warning(valid.progress, missing)
         if valid.checkpoint is not None:
             unmatched = unmatched_warning(told.reported_checkpoint, valid.checkpoint.path)
-    return [*_divergence(kept), *(each for each in (said, unparsable, unmatched) if each)]
+            ignored = ignored_warning(told.ignored, valid.checkpoint.path)
+    return [*_divergence(kept), *(each for each in (said, unparsable, unmatched, ignored) if each)]
 
 
 def _result_warnings(
@@ -242,6 +244,10 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
         checkpoint=(published.get("artifacts") or {}).get("checkpoint"),
         non_finite_steps=kept.progress.non_finite_steps,
         first_non_finite_step=kept.progress.first_non_finite_step,
+        non_finite_in_a_row=kept.progress.non_finite_in_a_row,
+        non_finite_since=kept.progress.non_finite_since,
+        last_finite_step=kept.progress.last_finite_step if kept.progress.non_finite_in_a_row else None,
+        resumed_from=kept.progress.resumed_from,
     )
 
 

@@ -14,7 +14,7 @@ from trainflow.record.history import Event, ExecutionHistory
 from trainflow.workflow.run_record import RunError, RunStatus
 
 WHAT_TO_DO = {
-    "Aborted": "Start it again; a data set that was staged and graphs that were compiled are used again.",
+    "Aborted": "Continue it from its newest checkpoint, if it has one: trainflow resume RUN. Otherwise start it again.",
     "States.Timeout": "Look in the report for the state that did not end, and at its function's log; then start again.",
     "States.HeartbeatTimeout": "Look in the report for the state that went silent, and at its function's log.",
     "States.Permissions": "Give the state machine's role the permission that the message names.",

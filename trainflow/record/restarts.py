@@ -7,8 +7,11 @@ from typing import Any
 
 from trainflow.errors import CheckpointUnusable
 from trainflow.nodes.failed_nodes import refutation
+from trainflow.protocol import variables
+from trainflow.protocol.placeholders import STEP
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
+from trainflow.workflow.run import Ignored
 from trainflow.workflow.run_record import Restart
 
 WATCHERS = {"WatchPrecompile": "precompile", "WatchTraining": "training"}
@@ -55,6 +58,22 @@ def restart_warnings(history: ExecutionHistory) -> list[str]:
     nodes = refuting_nodes(history)
     unusable = [each.checkpoint for each in restarts(history) if each.error == CheckpointUnusable.__name__]
     return [*([refutation(nodes)] if nodes else []), *(unusable_warning(path) for path in unusable if path)]
+
+
+def ignored_warning(ignored: Ignored | None, pattern: str) -> str | None:
+    """The sentence for people about a checkpoint that a program seems to have ignored; None without one.
+
+    Args:
+        ignored: The checkpoint, and the program's first step.
+        pattern: The spec's pattern. Without `{step}` the checkpoint's number is a time, which no step is compared with.
+    """
+    if ignored is None or STEP not in pattern:
+        return None
+    return (
+        f"The program was given the checkpoint of step {ignored.checkpoint}, but the first step that it logged then "
+        f"was {ignored.step}: it did not continue from this checkpoint, or counts its steps anew. Name its flag "
+        f"in checkpoint.resume, or let it read {variables.CHECKPOINT}."
+    )
 
 
 def unusable_warning(checkpoint: str) -> str:

@@ -332,7 +332,7 @@ def _recovering(run: RunState, kind: Kind) -> Situation:
 
 
 def _stopping(run: RunState) -> Situation:
-    sentence = "The training ends with a checkpoint, and its results are published."
+    sentence = "The program is asked to save and to end; what it has written is published."
     return Situation(kind=Kind.STOPPING, headline="Stopping", sentence=sentence, tone=Tone.ACTIVE)
 
 

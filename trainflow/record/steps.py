@@ -163,11 +163,30 @@ def kept_steps_of(
         datapoints=len(steps),
         non_finite_steps=len(non_finite),
         first_non_finite_step=next(iter(non_finite), None),
+        **newest_losses(MetricsCursor(), steps),
         lost_files=lost_files,
         since_step=since_step,
         reported_checkpoint=reported_checkpoint,
     )
     return KeptSteps().extended(steps, progress, newest)
+
+
+def newest_losses(cursor: MetricsCursor, steps: Sequence[Step]) -> dict[str, Any]:
+    """Fields of a cursor about the newest losses, after more steps: where the row of losses that are not finite began.
+
+    Args:
+        cursor: The cursor before them.
+        steps: The steps in the order of the log.
+    """
+    row, since, last_finite = cursor.non_finite_in_a_row, cursor.non_finite_since, cursor.last_finite_step
+    for step in steps:
+        if step.loss is None:
+            continue
+        if isfinite(step.loss):
+            row, since, last_finite = 0, None, step.step
+        else:
+            row, since = row + 1, since or step.logged_at
+    return {"non_finite_in_a_row": row, "non_finite_since": since, "last_finite_step": last_finite}
 
 
 def non_finite_steps(steps: Sequence[Step]) -> list[int]:

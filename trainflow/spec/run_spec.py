@@ -27,10 +27,11 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.nodes.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
 from trainflow.protocol import archives
 from trainflow.protocol.placeholders import DATA_DIR
+from trainflow.protocol.resume_bounds import ResumeBound
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
 from trainflow.spec.checkpoint import Checkpoint
 from trainflow.spec.document import FAULTS, canonical, require_plain
-from trainflow.spec.empty import empty_list
+from trainflow.spec.empty import empty_dict, empty_list
 from trainflow.spec.line_pattern import pattern_problem
 from trainflow.spec.progress import Progress
 from trainflow.spec.section import FLAG, FOLDER, IN_WORDS, NAME, OBJECT, REGION, SHA256, Section, joined_choices
@@ -378,6 +379,21 @@ def _as_section(value: Any) -> Any:
     return {"enabled": value} if isinstance(value, bool | str) else value
 
 
+class StopAfter(Section):
+    """Losses in a row that are not finite and end a training."""
+
+    stop_after: Annotated[int, Field(ge=1, le=1_000_000)]
+    """Logged steps in a row without a finite loss. Programs with scaled losses skip a few such steps, above all the
+    first ones; from NaN weights no training comes back."""
+
+
+def _is_word_or_row(value: Any) -> Any:
+    row = value.get("stop_after") if isinstance(value, dict) and len(value) == 1 else None
+    if value == "continue" or isinstance(value, StopAfter) or (type(row) is int and 1 <= row <= 1_000_000):
+        return value
+    raise ValueError(f"must be 'continue' or {{stop_after: N}}, N from 1 to 1,000,000 logged steps, got {value!r}")
+
+
 class Limits(Section):
     """Time limits, cost limits and polling interval of a run."""
 
@@ -410,6 +426,12 @@ class Limits(Section):
     a line of the log that differs from those before it, and a changed file of the run. While graphs are compiled:
     longest time without a line, at least three hours. While a data set is being staged, or FSx imports its names:
     longest time without new data."""
+    on_non_finite: Annotated[Literal["continue"] | StopAfter, BeforeValidator(_is_word_or_row)] = StopAfter(
+        stop_after=10
+    )
+    """Action on a loss that is NaN or infinite. `stop_after: N` ends the training as LossNotFinite once the newest N
+    logged losses are not finite, or if it succeeds with such a loss at its end. `continue` lets it run, and only warns:
+    for programs whose loss may be NaN on purpose."""
     blind_minutes: Annotated[float, Field(gt=0, le=10080)] = 60.0
     """Minutes without a successful poll of the job, or without its log, before the owner is notified. The job and the
     run continue: the run fails only when the job's own time limit has passed as well."""
@@ -428,6 +450,17 @@ class Teardown(Section):
     """Nodes that idle cost as much as nodes that train."""
     on_failure: bool = True
     """False keeps pods and nodes for debugging; they go on costing money."""
+
+
+class ResumeUntil(Section):
+    """Newest checkpoint of an earlier run that may be resumed from."""
+
+    step: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    """Highest step, for checkpoints with a step in their names."""
+    time: AwareDatetime | None = None
+    """Other checkpoints count if they were last changed before this time."""
+    reason: Annotated[str, Field(max_length=300)] = "the spec excludes it"
+    """Reason, which the log names for each newer checkpoint."""
 
 
 class RunSpec(Section):
@@ -456,6 +489,9 @@ class RunSpec(Section):
     ] = Field(default_factory=empty_list)
     """Id of the run that this one continues, or of several, the newest first: until it has a checkpoint of its own, it
     resumes from the newest one of the first of them that has any. `trainflow resume` fills it in."""
+    resume_until: dict[EarlierRun, ResumeUntil] = Field(default_factory=empty_dict)
+    """Bounds for these runs' checkpoints, by the runs' ids: newer ones are passed over. `trainflow resume` fills it in
+    with `--from-step`, and for a run whose loss was NaN or infinite at its end."""
     progress: Progress = "auto"
     """Format of the program's progress lines: `auto` detects it from the output, `none` expects no progress lines, or
     one of the formats in docs/workloads.md."""
@@ -516,6 +552,16 @@ class RunSpec(Section):
             return ("--checkpoints", "")
         marker = ("--marker", self.checkpoint.marker) if self.checkpoint.marker else ()
         return ("--checkpoints", self.checkpoint.path, *marker)
+
+    @property
+    def bounds(self) -> dict[str, ResumeBound]:
+        """`resume_until` for the programs in pods."""
+        return {
+            run_id: ResumeBound(
+                step=until.step, time=None if until.time is None else until.time.timestamp(), reason=until.reason
+            )
+            for run_id, until in self.resume_until.items()
+        }
 
     def _kubernetes_alone(self) -> str | None:
         for field in ("secrets", "volumes"):

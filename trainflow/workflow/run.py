@@ -163,6 +163,14 @@ class LinesSinceStep(Fact):
     """Set while lines go on and steps are overdue."""
 
 
+class Ignored(Fact):
+    """A checkpoint that a program was given, and its first step, which is lower."""
+
+    checkpoint: int
+    """Its number, as in `MetricsCursor.last_checkpoint`."""
+    step: int
+
+
 class MetricsCursor(Fact):
     """Position in rank 0's log up to the last line that was read and published."""
 
@@ -180,6 +188,16 @@ class MetricsCursor(Fact):
     first_non_finite_step: int | None = None
     non_finite_in_a_row: int = 0
     """Number of the newest consecutive losses that were NaN or infinite."""
+    non_finite_since: datetime | None = None
+    """Time of the first of these steps; None if the newest loss is finite."""
+    last_finite_step: int | None = None
+    """Newest step with a finite loss."""
+    resumed_from: int | None = None
+    """Number of the checkpoint that the newest job resumed from, as in `last_checkpoint`."""
+    resumed_step: int | None = None
+    """First step that was logged since; None before it."""
+    ignored: Ignored | None = None
+    """The first checkpoint that was given to a job whose steps began at a lower number; None without one."""
     first_loss: float | None = None
     last_loss: float | None = None
     last_checkpoint: int | None = None

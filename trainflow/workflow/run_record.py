@@ -164,6 +164,15 @@ class Training(_Entry):
     non_finite_steps: int = 0
     """Logged steps whose loss was NaN or infinite."""
     first_non_finite_step: int | None = None
+    non_finite_in_a_row: int = 0
+    """Newest consecutive losses that were NaN or infinite; 0 if the newest one is finite."""
+    non_finite_since: datetime | None = None
+    """Time of the first of these."""
+    last_finite_step: int | None = None
+    """Newest step with a finite loss before these; None without one."""
+    resumed_from: int | None = None
+    """Step of the checkpoint that the newest job resumed from, or the second of its time for a name without a
+    step; None for a start without one, and for Trainflow's own programs."""
     checkpoint: str | None = None
     """URL of the final checkpoint."""
 

@@ -10,9 +10,10 @@ import pytest
 from lambdas.logic.jobs import job_of
 from lambdas.logic.watching import require_finite_loss, require_progress
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
-from trainflow.errors import JobStalled, LossNotFinite
+from trainflow.errors import InvalidRunSpec, JobStalled, LossNotFinite
 from trainflow.observed.job import JobStatus
 from trainflow.protocol.plan import Progress, Report
+from trainflow.spec.run_spec import Limits, parse_run_spec
 from trainflow.workflow.run import JobPhase, JobRef, MetricsCursor, Stage
 
 JOB = JobRef(name="bert-training-1", stage=Stage.TRAINING, attempt=1, num_nodes=2)
@@ -59,13 +60,31 @@ def test_a_program_whose_steps_are_not_in_its_log_has_another_one_beside_it(
 
 
 def test_a_training_whose_loss_stays_nan_is_ended_and_one_that_skips_a_few_steps_is_not() -> None:
-    require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=9, first_non_finite_step=40))
+    require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=9, first_non_finite_step=40), limits=Limits())
     with pytest.raises(LossNotFinite, match=r"last 10 losses .* the first such step of the run was 40"):
-        require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40))
+        require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40), limits=Limits())
+
+
+@pytest.mark.parametrize("row", [1, 2, 3, 7, 500])
+def test_the_spec_names_how_many_losses_in_a_row_end_a_training_or_that_none_do(row: int) -> None:
+    cursor = MetricsCursor(non_finite_in_a_row=row, first_non_finite_step=1)
+    with pytest.raises(LossNotFinite, match=f"last {row} losses"):
+        require_finite_loss(JOB, cursor, limits=Limits.model_validate({"on_non_finite": {"stop_after": row}}))
+    require_finite_loss(JOB, cursor, limits=Limits.model_validate({"on_non_finite": {"stop_after": row + 1}}))
+    require_finite_loss(JOB, cursor, limits=Limits.model_validate({"on_non_finite": "continue"}))
+
+
+@pytest.mark.parametrize("value", ["stop", 5, None, {}, {"stop_after": 0}, {"stop_after": "x"}, {"stop_after": True}])
+def test_another_action_on_a_loss_that_is_not_finite_is_refused_in_one_sentence(value: Any) -> None:
+    with pytest.raises(
+        InvalidRunSpec, match=r"^limits.on_non_finite: must be 'continue' or {stop_after: N}"
+    ) as refused:
+        parse_run_spec(spec_with(limits={"on_non_finite": value}))
+    assert str(refused.value).count("on_non_finite") == 1
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.TRAINING])
 def test_the_losses_of_a_training_end_no_other_job_of_the_run(stage: Stage) -> None:
     """A publish job after the training has the same cursor in its state."""
     other = JOB.model_copy(update={"stage": stage})
-    require_finite_loss(other, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40))
+    require_finite_loss(other, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40), limits=Limits())

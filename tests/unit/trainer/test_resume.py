@@ -21,6 +21,7 @@ from tests.fakes.plans import supervised
 from trainer.checkpoints import file_formats
 from trainer.checkpoints.patterns import find, is_complete
 from trainflow.protocol.plan import Resume
+from trainflow.protocol.resume_bounds import ResumeBound, bounds_text
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('TRAINFLOW_CHECKPOINT')]))"
 WORDS = ("--resume", "{checkpoint}")
@@ -327,3 +328,47 @@ def test_of_a_link_the_program_is_given_the_path_behind_it(tmp_path: Path) -> No
     torch.save({}, tmp_path / "step-1.pt")
     (tmp_path / "latest").symlink_to("step-1.pt")
     assert resumed(tmp_path, "latest")[1] == str(tmp_path / "step-1.pt")
+
+
+def resumed_within(run_dir: Path, path: str, bound: ResumeBound) -> tuple[str | None, str]:
+    """The checkpoint of the run `old` that the run `new` resumes from, and what was printed."""
+    environment = {
+        "TRAINFLOW_RUN_DIR": str(run_dir / "new"),
+        "TRAINFLOW_RESUME_FROM": "old",
+        "TRAINFLOW_RESUME_UNTIL": bounds_text({"old": bound}),
+    }
+    step = Resume(path=path, words=WORDS, decision="training-1")
+    (run_dir / "new").mkdir(exist_ok=True)
+    done = subprocess.run(
+        supervised(sys.executable, "-c", SHOW, resume=step),
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    chosen = json.loads(done.stdout.splitlines()[-1])[1] if done.returncode == 0 else None
+    return chosen, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", ["ckpt/step_{step}.pt", "ckpt/*.pt"])
+def test_checkpoints_behind_the_bound_of_an_earlier_run_are_passed_over_by_step_or_by_time(
+    tmp_path: Path, path: str
+) -> None:
+    for step in (100, 200, 300):
+        file = tmp_path / "old" / "ckpt" / f"step_{step}.pt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({"step": step}, file)
+        os.utime(file, (1000 + step, 1000 + step))
+    chosen, said = resumed_within(tmp_path, path, ResumeBound(step=149, time=1150.0, reason="the loss was NaN"))
+    assert chosen == str(tmp_path / "old" / "ckpt" / "step_100.pt")
+    assert "step_300.pt is passed over: the loss was NaN." in said
+    later, _ = resumed_within(tmp_path, path, ResumeBound(step=9, time=9.0, reason="x"))
+    assert later == chosen, "the gang has decided"
+
+
+def test_a_run_whose_earlier_checkpoints_are_all_behind_the_bound_does_not_begin_anew(tmp_path: Path) -> None:
+    (tmp_path / "old" / "checkpoint-30").mkdir(parents=True)
+    torch.save({}, tmp_path / "old" / "checkpoint-30" / "model.pt")
+    chosen, said = resumed_within(tmp_path, "checkpoint-{step}", ResumeBound(step=20, reason="it is too new"))
+    assert chosen is None
+    assert "no complete checkpoint" in said

@@ -35,6 +35,10 @@ def resume(
         list[str] | None,
         typer.Option("--set", help="A field of its spec that differs; may be given more than once.", metavar="F=V"),
     ] = None,
+    from_step: Annotated[
+        int | None,
+        typer.Option(min=0, help="Resume from RUN's newest checkpoint at or below this step.", metavar="N"),
+    ] = None,
     local: Local = False,
     place: PlaceName = None,
     out: Out = OUT,
@@ -63,6 +67,9 @@ def resume(
     RUN was stopped or has failed; one that has succeeded needs --set, such as a larger number of steps. The new run has
     an id, a folder and a record of its own, whose spec names RUN. It is followed to its end as by `trainflow run`.
 
+    If the loss of RUN was NaN or infinite at its end, checkpoints after its newest step with a finite loss are passed
+    over.
+
     Exit status: as of `trainflow run`; 2 if RUN still runs or its checkpoints are missing.
     """
     if local and place is not None:
@@ -75,12 +82,13 @@ def resume(
 
     changes = parse_settings(settings or ())
     if not local:
-        raise typer.Exit(_in_deployment(place, run, changes, out=out, detach=detach, page=page))
+        raise typer.Exit(_in_deployment(place, run, changes, from_step, out=out, detach=detach, page=page))
     if announce_to is None and (detach or (sys.stdin.isatty() and sys.stdout.isatty())):
         from trainflow.cli.attended import run_attended, run_detached
 
         options: list[tuple[str, object]] = [("--out", out), ("--home", home), ("--time-scale", time_scale)]
         options += [("--set", setting) for setting in settings or ()]
+        options += [("--from-step", from_step)] if from_step is not None else []
         options += [("--kubeconfig", kubeconfig)] if kubeconfig else []
         options += [("--image-root", image_root)] if image_root else []
         words = ["resume", run, "--local", *(str(word) for option in options for word in option)]
@@ -105,7 +113,16 @@ def resume(
     )
     attendant = Attendant(announce_to) if announce_to is not None else None
     try:
-        status = resume_at(LOCAL, run, changes, options=place_options, console=console, attendant=attendant, page=page)
+        status = resume_at(
+            LOCAL,
+            run,
+            changes,
+            from_step=from_step,
+            options=place_options,
+            console=console,
+            attendant=attendant,
+            page=page,
+        )
     except KeyboardInterrupt:
         console.print(STOPPED_BEFORE)
         status = ABORTED
@@ -113,13 +130,23 @@ def resume(
 
 
 def _in_deployment(
-    place: str | None, run_id: str, changes: dict[str, Any], *, out: Path, detach: bool, page: bool
+    place: str | None,
+    run_id: str,
+    changes: dict[str, Any],
+    from_step: int | None,
+    *,
+    out: Path,
+    detach: bool,
+    page: bool,
 ) -> int:
     from trainflow.cli.deployed.start import follow_started
     from trainflow.cli.terminal import Console
+    from trainflow.client.continuing import resume_note
     from trainflow.client.place_names import read_names
     from trainflow.client.places import open_deployment
 
     runs = open_deployment(read_names().named(place))
-    resumed = runs.resume(run_id, changes=changes)
-    return follow_started(runs, resumed, out=out, detach=detach, console=Console(), page=page)
+    spec, console = runs.spec_continuing(run_id, changes, from_step=from_step), Console()
+    if (note := resume_note(spec)) is not None:
+        console.print(note, markup=False, highlight=False)
+    return follow_started(runs, runs.start(spec), out=out, detach=detach, console=console, page=page)

@@ -18,6 +18,7 @@ from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoin
 from trainflow.protocol.checkpoint_pattern import CheckpointPattern
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.protocol.reported_checkpoints import Reported, newer, reported, unmatched_warning
+from trainflow.record.restarts import ignored_warning
 from trainflow.record.results import lost_files_warning
 from trainflow.spec.run_spec import stored_run_spec
 from trainflow.spec.total_steps import total_steps
@@ -119,7 +120,8 @@ class TrainingLog:
         unparsable = unparsable_warning(self._behind.lines_unparsable + read_now)
         lost = lost_files_warning(self._lost_files) if self._lost_files else None
         unmatched = unmatched_warning(self._reported, self._pattern.text) if self._pattern else None
-        return [each for each in (said, unparsable, unmatched, lost) if each]
+        ignored = ignored_warning(self._behind.ignored, self._pattern.text) if self._pattern else None
+        return [each for each in (said, unparsable, unmatched, ignored, lost) if each]
 
     def reported_checkpoint(self) -> Reported | None:
         """A checkpoint that the log reports, compared with the spec's pattern."""
