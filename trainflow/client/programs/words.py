@@ -64,7 +64,7 @@ def hydra(main: Module) -> Iterator[Flag]:
 
 
 def has_configurator(tree: ast.Module) -> bool:
-    """Whether a file sets its variables by the words of the command line, as nanoGPT's `configurator.py` does for it."""
+    """Whether a file sets its variables by the words of the command line, as nanoGPT's `configurator.py` does."""
     return any(_sets_variables(statement) for statement in tree.body)
 
 
