@@ -28,6 +28,9 @@ ONE_OF_MANY = re.compile(
 MAX_METADATA = 64 * 1024 * 1024
 """Largest `.metadata` whose content is compared with the files, in bytes."""
 
+MAX_NAME = 255
+"""Characters of a file name."""
+
 MAX_TEXT = 4096
 """Bytes of a file beside the checkpoints that are read: it holds a name."""
 
@@ -45,6 +48,9 @@ DEEPSPEED_LATEST = "latest"
 NEURONX_BEGUN, NEURONX_DONE = "checkpoint", "done"
 """First and last file of neuronx-distributed, both with the text `1` (aws-neuron/neuronx-distributed src/
 neuronx_distributed/trainer/checkpoint.py, `CheckpointIOState`, 0f2a90f6)."""
+
+_NUMBERED = re.compile(r"(|.*\D)(\d{1,15})((?:\.[A-Za-z]\w*)*)", re.DOTALL)
+"""A name that ends with a number, before the suffixes of a file."""
 
 RANK_FOLDER = re.compile(r"(?:mp|tp)_rank_\d+(?:_pp_rank_\d+)?(?:_\d+)?")
 """Folder of one rank of NeMo and Megatron-LM."""
@@ -209,8 +215,6 @@ def _deepspeed(path: Path, folder: Path, here: set[str]) -> Iterator[str]:
             yield f"DeepSpeed's file {DEEPSPEED_LATEST}, which is written last, is missing"
         elif folder != path and not (folder.parent / (_read_text(latest) or ".")).is_dir():
             yield f"DeepSpeed's file {DEEPSPEED_LATEST} names a folder that is missing"
-    if folder == path:
-        yield from _is_newer_than(latest, path)
 
 
 def _ranks(pattern: re.Pattern[str], here: set[str]) -> set[tuple[int, int]]:
@@ -235,17 +239,16 @@ def _zero_stage(said: Any) -> int:
 
 
 def _behind_the_latest(path: Path) -> Iterator[str]:
-    for name, folders in LATEST.items():
-        if re.fullmatch(folders, path.name):
-            yield from _is_newer_than(path.parent / name, path)
-
-
-def _is_newer_than(latest: Path, path: Path) -> Iterator[str]:
     """A checkpoint with a higher number than the last complete one: cut off, or of an attempt that was given up."""
-    text = _read_text(latest)
-    complete, own = re.search(r"(\d{1,15})$", text), re.search(r"(\d{1,15})$", path.name)
-    if complete and own and int(own[1]) > int(complete[1]):
-        yield f"{latest.name}, which is written last, still names {text}"
+    own = _NUMBERED.fullmatch(path.name)
+    if own is None:
+        return
+    for latest in (each for each in path.parent.iterdir() if LATEST.fullmatch(each.name)):
+        text = _read_text(latest).rpartition("/")[2][-MAX_NAME:]
+        complete = _NUMBERED.fullmatch(text)
+        names_one = complete and (text.isdecimal() or (complete[1], complete[3]) == (own[1], own[3]))
+        if complete and names_one and int(own[2]) > int(complete[2]):
+            yield f"{latest.name}, which is written last, still names {text}"
 
 
 def _read_text(file: Path) -> str:

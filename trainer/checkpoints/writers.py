@@ -142,6 +142,14 @@ LIKELY = (
         only=r"config\.yaml|model_config\.json|model|optimizer|lr_scheduler|random",
     ),
     Writer(
+        name="ColossalAI",
+        source="hpcaitech/ColossalAI applications/Colossal-LLaMA/colossal_llama/utils/ckpt_io.py save_checkpoint",
+        begins=r"modeling|lr_scheduler",
+        last=r"running_states\.json",
+        shown="running_states.json",
+        only=r"model(?:ing)?|optimizer|lr_scheduler|lora",
+    ),
+    Writer(
         name="AXLearn",
         source="apple/axlearn axlearn/common/checkpointer.py Checkpointer.save, 02fe9b4c",
         begins=r"gda",
@@ -185,7 +193,8 @@ LIKELY = (
 """Libraries whose first files other programs write as well: other checkpoints of the run decide
 (docs/decisions/0075-checkpoint-completeness-by-content.md)."""
 
-LATEST = {"latest_checkpointed_iteration.txt": r"iter_\d+", "latest.txt": r"\d+"}
-"""Files beside the checkpoints that name the last complete one, with the names of these: Megatron-LM
-(NVIDIA/Megatron-LM megatron/training/checkpointing.py save_checkpoint, 0032978f) and nanotron
-(huggingface/nanotron src/nanotron/trainer.py save_checkpoint, 004a89ca)."""
+LATEST = re.compile(r"(?:latest|last)(?:_?checkpoint(?:ed)?)?(?:_iteration)?(?:\.txt)?", re.IGNORECASE)
+"""Names of files beside the checkpoints that name the last complete one, by its number, name or path: Megatron-LM
+(NVIDIA/Megatron-LM megatron/training/checkpointing.py save_checkpoint, 0032978f), verl with the same name
+(trainer/ppo/ray_trainer.py `_save_checkpoint`), nanotron (src/nanotron/trainer.py save_checkpoint, 004a89ca),
+DeepSpeed, Cosmos (`latest_checkpoint.txt`), mmengine (hooks/checkpoint_hook.py) and detectron2 (`last_checkpoint`)."""

@@ -39,7 +39,8 @@ PART_BYTES = 8 << 20
 """Size of the parts of larger files. The transfer manager raises it where S3's limit of 10,000 parts needs it."""
 
 MAX_OBJECT_BYTES = 5 << 40
-"""Largest object that every Region takes."""
+"""Largest object of S3, by the limits of a multipart upload (AWS's userguide/qfacts.html). S3 itself refuses a larger
+one with EntityTooLarge, after the parts were sent."""
 
 SPARSE_BYTES, SPARSE_FACTOR = 1 << 30, 64
 """A file of this size is sparse if it is this many times larger than its blocks: sending its zeros would take hours.

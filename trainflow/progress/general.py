@@ -66,7 +66,23 @@ _STEMS = (
         "round",
     ),
     *("learn", "ppl", "perplex", "cost", "mse", "nll", "itr", "ep.", "elbo", "objective", "score", "return", "tokens"),
-    *("损失", "verlust", "perte", "pérdida", " acc", "_acc", "xent", "timestep", "dice", "bleu", " it ", "i="),
+    *(
+        "损失",
+        "손실",
+        "損失",
+        "потери",
+        "verlust",
+        "perte",
+        "pérdida",
+        " acc",
+        "_acc",
+        "xent",
+        "timestep",
+        "dice",
+        "bleu",
+        " it ",
+        "i=",
+    ),
 )
 """Pieces of words. Each line of a step, or of a part of one, has one of them; almost every other line lacks them."""
 
@@ -189,7 +205,8 @@ class GeneralReader:
     # --- tables ---
 
     def _heading_of_table(self, line: str) -> None:
-        columns = _cells(without_colours(line[:LONGEST_TEXT]))
+        text = without_colours(line[:LONGEST_TEXT]).strip()
+        columns = text.strip("# ").split() if text.startswith("# ") else _cells(text)
         if not 2 <= len(columns) <= MOST_COLUMNS or any(len(cell) > 40 for cell in columns):
             return
         names = [_COLUMN_NAMES.get(cell, cell) for cell in columns]

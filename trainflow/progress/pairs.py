@@ -182,7 +182,7 @@ class _Scan:
                 return
             if is_unit(lower):
                 return
-        if lower in _VERBS and self._words:
+        if lower in _VERBS and (self._words or self._waiting):
             self._separated = True
             return
         if self._separated:

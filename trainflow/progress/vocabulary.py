@@ -62,9 +62,9 @@ COUNTERS = {
     **dict.fromkeys(["batch", "batches", "minibatch", "minibatches", "microbatch", "microstep"], Kind.BATCH),
     **dict.fromkeys(["episode", "episodes", "round", "rounds", "generation", "gen", "eps"], Kind.EPISODE),
     **dict.fromkeys(["tokens", "frames", "seen"], Kind.EPISODE),
-    **dict.fromkeys(["schritt", "paso", "étape", "步"], Kind.STEP),
-    **dict.fromkeys(["迭代", "批次"], Kind.ITERATION),
-    **dict.fromkeys(["epoche", "época", "époque", "轮", "轮次"], Kind.EPOCH),
+    **dict.fromkeys(["schritt", "paso", "étape", "步", "스텝", "단계", "ステップ", "шаг"], Kind.STEP),
+    **dict.fromkeys(["迭代", "批次", "반복", "итерация"], Kind.ITERATION),
+    **dict.fromkeys(["epoche", "época", "époque", "轮", "轮次", "에폭", "에포크", "エポック", "эпоха"], Kind.EPOCH),
     **dict.fromkeys(["epoch", "epochs", "ep"], Kind.EPOCH),
 }
 PLURALS = frozenset(word for word in COUNTERS if word.endswith("s") and word not in ("its", "eps"))
@@ -85,7 +85,7 @@ PREPOSITIONS = frozenset(("at", "after", "on", "for"))
 
 _INDEX = word_set("no num number id idx index n count counter i nr")
 
-_LOSS = word_set("nll xent ce crossentropy cost objective objf elbo verlust perte pérdida 损失")
+_LOSS = word_set("nll xent ce crossentropy cost objective objf elbo verlust perte pérdida 损失 손실 損失 потери")
 _METRIC = word_set(
     """
     accuracy acc acc1 acc5 top1 top5 ppl perplexity error err rmse mse mae mape auc f1 bleu wer cer reward rewards

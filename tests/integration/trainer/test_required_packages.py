@@ -124,6 +124,30 @@ def test_a_yanked_or_absent_version_is_told_in_pips_own_words(code: Path) -> Non
         prepared(required(code, "plain==7"))
 
 
+@pytest.mark.parametrize(("asked", "version"), [("late", "1.0"), ("late==2.0", "2.0"), ("late>=1.5,<3", None)])
+def test_a_yanked_version_is_installed_only_if_it_is_pinned(code: Path, asked: str, version: str | None) -> None:
+    index(code / "index/late", ("late", "1.0", None), ("late", "2.0", None))
+    names = (path.name for path in sorted((code / "index/late").glob("*.whl")))
+    links = (f'<a href="{name}"{" data-yanked=broken" if "2.0" in name else ""}>{name}</a>' for name in names)
+    (code / "index/late/page.html").write_text(f"<!DOCTYPE html><body>{''.join(links)}</body>")
+    text = f"--find-links index/late/page.html\n{asked}"
+    if version is None:
+        with pytest.raises(CodeInvalid, match="No matching distribution found for late"):
+            prepared(required(code, text))
+        return
+    (place,) = prepared(required(code, text))
+    assert (place / "late.py").read_text() == f"version = '{version}'\n"
+
+
+def test_a_package_of_a_git_repository_is_installed_at_its_tag(code: Path) -> None:
+    repository = project(code.parent / "repository", "of_git")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(repository)]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "a"], ["tag", "v1"]):
+        subprocess.run([*git, *words], check=True)
+    asked = required(code, f"of_git @ git+file://localhost{repository}@v1")
+    assert any((place / "of_git").exists() or (place / "of_git.py").exists() for place in prepared(asked))
+
+
 def test_requirements_that_exclude_each_other_are_told_with_the_packages(code: Path) -> None:
     index(code / "index", ("needs_old", "1.0", "fine<1"))
     with pytest.raises(CodeInvalid, match=r"needs.old 1.0 depends on fine<1"):

@@ -299,6 +299,15 @@ def test_a_configurator_takes_assignments_and_its_start_continues(tmp_path: Path
     assert (found.checkpoints.path, found.checkpoints.resume) == ("ckpt.pt", ("--start=resume",))
 
 
+def test_a_program_that_sets_its_own_variables_takes_assignments(tmp_path: Path) -> None:
+    """Without a file for it: the loop over the words is the program's."""
+    path = Path(__file__).parents[2] / "assets/programs/strangers/assignments/train.py"
+    found = read_program(path.read_bytes(), script=path)
+    assert found.style == "assignments"
+    assert (found.checkpoints.path, found.checkpoints.resume) == ("ckpt.pt", ("--init_from=resume",))
+    assert found.outputs["out_dir"].path == "."
+
+
 def test_pretrained_weights_are_no_checkpoint_to_continue_from(tmp_path: Path) -> None:
     source = f"{SAVING}p.add_argument('--pretrained_checkpoint')\nargs = p.parse_args()\n"
     found = program(tmp_path, f"{source}import torch\ntorch.load(args.pretrained_checkpoint)").checkpoints

@@ -53,6 +53,38 @@ SOURCES = [
         "torch.save(1, f'{args.out_dir}/{name}/checkpoint-{epoch}.pt')",
         ("*/checkpoint-{step}.pt", (), False),
     ),
+    (  # a name that begins with an option's value; the program looks itself for the newest one in the folder
+        f"{ARGUMENTS}p.add_argument('--out_dir')\np.add_argument('--kind')\np.add_argument('--resume_from')\n"
+        "args = p.parse_args()\ndef save(root, name): dcp.save(1, os.path.join(root, name))\n"
+        "if args.resume_from: newest = max(Path(args.resume_from).glob(f'{args.kind}-*'))\n"
+        "save(args.out_dir, f'{args.kind}-{step}steps')",
+        ("*-{step}steps", ("--resume_from", "{checkpoint}/.."), True),
+    ),
+    (  # the same with a list of the folder
+        f"{ARGUMENTS}p.add_argument('--out_dir')\np.add_argument('--resume_from')\nargs = p.parse_args()\n"
+        "if args.resume_from: torch.load(newest(os.listdir(args.resume_from)))\n"
+        "torch.save(1, f'{args.out_dir}/step_{step}.pt')",
+        ("step_{step}.pt", ("--resume_from", "{checkpoint}/.."), True),
+    ),
+    (  # it opens a file there, and so needs the checkpoint itself
+        f"{ARGUMENTS}p.add_argument('--out_dir')\np.add_argument('--resume_from')\nargs = p.parse_args()\n"
+        "if args.resume_from: os.listdir(args.resume_from); torch.load(f'{args.resume_from}/state.pt')\n"
+        "torch.save(1, f'{args.out_dir}/step_{step}.pt')",
+        ("step_{step}.pt", ("--resume_from", "{checkpoint}"), True),
+    ),
+    (  # the name of a step, put behind the option's folder in the next line
+        f"{ARGUMENTS}p.add_argument('--out_dir')\nargs = p.parse_args()\nname = f'step_{{step}}'\n"
+        "if args.out_dir: name = os.path.join(args.out_dir, name)\naccelerator.save_state(name)",
+        ("step_{step}", (), False),
+    ),
+    (  # a parser's output that the program moves to a folder of its own
+        "from datetime import datetime\nfrom transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+        "import os\n"
+        "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()\n"
+        "args.output_dir = os.path.join(args.output_dir, datetime.now().isoformat())\n"
+        "Trainer(args=args).train(resume_from_checkpoint=args.resume_from_checkpoint)",
+        ("**/checkpoint-{step}", ("--resume_from_checkpoint", "{checkpoint}"), True),
+    ),
     (
         "from transformers import Trainer, TrainingArguments\nTrainer(args=TrainingArguments('out')).train()",
         ("workspace/**/checkpoint-{step}", (), False),

@@ -121,6 +121,26 @@ def nemo(step: int) -> list[Entry]:
     return [(mark, b"begun"), *named(*weights, "context/model.yaml", "context/io.json")(step), (mark, REMOVED)]
 
 
+def verl(step: int) -> list[Entry]:
+    """Each rank's files, the loader's state, then the tracker (verl/trainer/ppo/ray_trainer.py `_save_checkpoint`)."""
+    parts = [
+        f"actor/{part}_world_size_2_rank_{rank}.pt" for part in ("model", "optim", "extra_state") for rank in (0, 1)
+    ]
+    tracker = ("../latest_checkpointed_iteration.txt", str(step).encode())
+    return [*named(*parts, "actor/huggingface/config.json", "data.pt")(step), tracker]
+
+
+def cosmos(step: int) -> list[Entry]:
+    """Folders of torch.distributed.checkpoint, then the name of the last one (`latest_checkpoint.txt`)."""
+    parts = [f"{part}/{file}" for part in ("model", "optim", "trainer") for file in ("__0_0.distcp", ".metadata")]
+    return [*named(*parts)(step), ("../latest_checkpoint.txt", f"step-{step}".encode())]
+
+
+def tracked(step: int) -> list[Entry]:
+    """Files of ranks, and the whole path of the last complete folder beside them."""
+    return [*named("rank0.pt", "rank1.pt")(step), ("../last_checkpoint", f"/runs/a/step-{step}\n".encode())]
+
+
 TREES: dict[str, Callable[[int], list[Entry]]] = {
     "transformers' Trainer": trainer,
     "accelerate": accelerate,
@@ -147,6 +167,22 @@ TREES: dict[str, Callable[[int], list[Entry]]] = {
         *("lr_scheduler/lr_scheduler.pt", "checkpoint_metadata.json"),
     ),
     "AXLearn": named("gda/model/w", "gda/learner/w", "index", content=b"raw"),
+    "verl": verl,
+    "Cosmos": cosmos,
+    "ColossalAI": named(
+        *(
+            "modeling/config.json",
+            "modeling/model-00001-of-00002.safetensors",
+            "modeling/model-00002-of-00002.safetensors",
+        ),
+        *("optimizer/states.bin", "optimizer/param_groups.bin", "lr_scheduler", "running_states.json"),
+    ),
+    "torchtune": named(
+        *("ft-model-00001-of-00002.safetensors", "ft-model-00002-of-00002.safetensors"),
+        *("model.safetensors.index.json", "config.json", "recipe_state/recipe_state.pt"),
+    ),
+    "OLMo": named("config.yaml", "model_and_optim/__0_0.distcp", "model_and_optim/.metadata", "train/rank0.pt"),
+    "a loop with a tracker": tracked,
     "a loop of torch.save": named("model.pt", "optimizer.pt", "scheduler.pt"),
     "a loop of an unknown format": named("weights.raw", "optimizer.raw", content=bytes(range(250))),
 }
@@ -181,18 +217,17 @@ def test_a_program_killed_at_any_file_of_a_tree_resumes_from_the_checkpoint_befo
     make = TREES[writer]
     before = range(10, 10 * num_before + 1, 10)
     last = 10 * num_before + 10
-    prefix = "iter_" if writer == "Megatron-LM" else "step-"
     if num_before == 1 and "unknown" in writer:
         pytest.skip("the second line of defence is there for it: the attempt after this one takes the one before")
     for moment, left in kills(make(last)):
         shutil.rmtree(folder := tmp_path / "run", ignore_errors=True)
         for step in before:
-            write(folder / f"{prefix}{step}", make(step))
-        (folder / f"{prefix}{last}").mkdir(parents=True)
-        write(folder / f"{prefix}{last}", left)
-        assert chosen(folder, f"{prefix}{{step}}") == f"{prefix}{10 * num_before}", moment
-    write(folder / f"{prefix}{last}", make(last))
-    assert chosen(folder, f"{prefix}{{step}}") == f"{prefix}{last}"
+            write(folder / f"step-{step}", make(step))
+        (folder / f"step-{last}").mkdir(parents=True)
+        write(folder / f"step-{last}", left)
+        assert chosen(folder) == f"step-{10 * num_before}", moment
+    write(folder / f"step-{last}", make(last))
+    assert chosen(folder) == f"step-{last}"
 
 
 def save_npz(path: Path) -> None:
@@ -299,3 +334,24 @@ def test_a_program_that_stopped_writing_a_file_is_compared_with_its_newest_check
     for step in (20, 30):
         write(tmp_path / f"step-{step}", [("model.pt", PT)])
     assert chosen(tmp_path) == "step-30"
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("epoch_10.pth", "epoch_10.pth"),
+        ("/runs/a/epoch_10.pth\n", "epoch_10.pth"),
+        ("10", "epoch_10.pth"),
+        ("epoch_20.pth", "epoch_20.pth"),
+        ("best_model_3.pth", "epoch_20.pth"),  # of other files
+        ("", "epoch_20.pth"),
+        ("v2.0", "epoch_20.pth"),
+    ],
+)
+def test_a_file_that_names_the_last_complete_checkpoint_counts_if_it_names_one_of_these(
+    text: str, taken: str, tmp_path: Path
+) -> None:
+    for epoch in (10, 20):
+        (tmp_path / f"epoch_{epoch}.pth").write_bytes(PT)
+    (tmp_path / "last_checkpoint").write_text(text)
+    assert chosen(tmp_path, "epoch_{step}.pth") == taken

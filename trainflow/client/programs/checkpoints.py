@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from trainflow.client.programs.command_lines import CommandLine, Style
 from trainflow.client.programs.libraries import Library
 from trainflow.client.programs.options import Flag
 from trainflow.client.programs.outputs import FOLDER_WRITERS, Output, uses_behind, without_option
-from trainflow.client.programs.path_calls import TESTS
+from trainflow.client.programs.path_calls import SEARCHES, TESTS
 from trainflow.client.programs.path_uses import Condition, Use
 from trainflow.protocol.checkpoint_pattern import ANY_FOLDERS
 from trainflow.protocol.placeholders import STEP, WORKING_FOLDER
@@ -79,6 +79,7 @@ def checkpoints(
     uses: Sequence[Use],
     given: Mapping[str, Output],
     library: Library | None,
+    replaced: Collection[str] = (),
 ) -> Checkpoints:
     """The checkpoints of a program.
 
@@ -88,11 +89,12 @@ def checkpoints(
         uses: The paths that it writes to and reads from.
         given: Its outputs.
         library: The library that has its training loop.
+        replaced: Attributes that the program sets itself, such as `output_dir` in `args.output_dir = join(...)`.
     """
     flag = resume_flag(flags, uses, given)
-    words = _words(flag, program.style)
+    words = _words(flag, program.style, uses)
     if library is not None and library.checkpoints is not None:
-        path = library.checkpoints if given else f"{WORKING_FOLDER}/{ANY_FOLDERS}/{library.checkpoints}"
+        path = _of_library(library.checkpoints, [flags[name] for name in given], replaced)
         return Checkpoints(path, library.last_file, words, "the library's", is_certain=bool(words))
     found = next(iter(sorted(_patterns(uses, flags, given), key=_rank)), None)
     if found is None:
@@ -105,6 +107,14 @@ def checkpoints(
     if own is None:
         return Checkpoints(path, None, words, reason)
     return Checkpoints(path, None, own, f"{reason}, and the program reads it by itself", is_certain=True)
+
+
+def _of_library(pattern: str, outputs: Sequence[Flag], replaced: Collection[str]) -> str:
+    """The library's pattern, in any folder where the program chooses the place or moves the output."""
+    if not outputs:
+        return f"{WORKING_FOLDER}/{ANY_FOLDERS}/{pattern}"
+    is_moved = any(flag.attribute.rpartition(".")[2] in replaced for flag in outputs)
+    return f"{ANY_FOLDERS}/{pattern}" if is_moved else pattern
 
 
 def _words_of_own_reading(
@@ -152,8 +162,17 @@ def _written(flag: Flag, value: str, style: Style) -> tuple[str, ...]:
     return (dashed,) if flag.is_switch else (dashed, value)
 
 
-def _words(flag: Flag | None, style: Style) -> tuple[str, ...]:
-    return () if flag is None else _written(flag, "{checkpoint}", style)
+def _words(flag: Flag | None, style: Style, uses: Sequence[Use]) -> tuple[str, ...]:
+    if flag is None:
+        return ()
+    return _written(flag, "{checkpoint}/.." if _is_searched(flag, uses) else "{checkpoint}", style)
+
+
+def _is_searched(flag: Flag, uses: Sequence[Use]) -> bool:
+    """Whether the program looks for checkpoints in the folder that the flag names, and opens nothing there itself."""
+    own = uses_behind(flag, uses)
+    is_opened = any(use.is_opened for use in own)
+    return not is_opened and any(use.function in SEARCHES and not use.path.tail for use in own)
 
 
 def _is_read(flag: Flag, uses: Sequence[Use]) -> bool:

@@ -186,7 +186,9 @@ class Flow:
         value = node.value if isinstance(node, ast.FormattedValue) else node
         if isinstance(value, ast.Attribute) and ALL_OPTIONS in self.origins(value.value, scope):
             return {"{step}" if counts_steps(value) else "*"}  # a setting, which may differ from its default
-        texts = {each.tail for each in self.origins(node, scope) if not each.option and not each.is_namespace}
+        origins = {each for each in self.origins(node, scope) if not each.is_namespace}
+        texts = {each.tail for each in origins if not each.option}
+        texts |= {f"*{each.tail}" for each in origins if each.option and each.tail and "/" not in each.tail}
         if isinstance(value, ast.Constant) and isinstance(value.value, int):
             return {str(value.value)}
         if texts and not isinstance(node, ast.FormattedValue):

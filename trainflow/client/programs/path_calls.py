@@ -94,7 +94,9 @@ CALLS: Mapping[str, tuple[PathCall, ...]] = {
     ),
     **dict.fromkeys(("load_file", "load_weights", "load_model", "restore"), (PathCall("read", (0, 1), ("filename",)),)),
     "from_pretrained": (PathCall("read", (0,), ("pretrained_model_name_or_path",)),),
-    **dict.fromkeys(("isfile", "exists", "listdir", "isdir", "glob"), (PathCall("read", (0,)),)),
+    **dict.fromkeys(("isfile", "exists", "listdir", "isdir", "scandir"), (PathCall("read", (0,)),)),
+    **dict.fromkeys(("glob", "rglob"), (PathCall("read", (0,), (), ("glob",)), PathCall("read", (OWNER,)))),
+    "iterdir": (PathCall("read", (OWNER,)),),
     "train": (PathCall("read", (), ("resume_from_checkpoint",)),),
     "fit": (PathCall("read", (), ("ckpt_path",)),),
 }
@@ -107,7 +109,10 @@ READS_BY_NAME = re.compile(r"^_?(load|resume|restore)(_\w+)?_(checkpoint|ckpt|sn
 """Names of other functions that read a checkpoint, whatever their parameters are. They count where the program's files
 do not contain the function."""
 
-TESTS = frozenset({"isfile", "exists", "listdir", "isdir", "glob"})
+SEARCHES = frozenset({"listdir", "scandir", "glob", "rglob", "iterdir"})
+"""Calls that look for what is in a folder."""
+
+TESTS = frozenset({"isfile", "exists", "isdir"}) | SEARCHES
 """Calls that only look whether a path is there."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from trainflow.client.programs.path_uses import Use, uses_of_paths
 from trainflow.client.programs.paths_above import paths_above
 from trainflow.client.programs.placing import Place, find_place
 from trainflow.client.programs.printed_line import FoundProgress, find_progress
-from trainflow.client.programs.reachable import regions
+from trainflow.client.programs.reachable import Region, regions
 from trainflow.client.programs.source import Module, ProgramUnreadable, Sources, parsed
 from trainflow.protocol.plan import Launcher
 
@@ -146,7 +146,14 @@ def _read(tree: ast.Module, script: Path | None, folder: Path | None) -> Program
         variables=variables(uses),
         above=paths_above(found),
     )
-    return replace(program, checkpoints=checkpoints(line, flags, uses, program.outputs, loop))
+    found_ones = checkpoints(line, flags, uses, program.outputs, loop, _replaced(found))
+    return replace(program, checkpoints=found_ones)
+
+
+def _replaced(found: Iterable[Region]) -> set[str]:
+    """Attributes that the program sets, as `output_dir` in `args.output_dir = join(args.output_dir, now)`."""
+    assigned = (node for region in found for node in region.nodes if isinstance(node, ast.Attribute))
+    return {node.attr for node in assigned if isinstance(node.ctx, ast.Store)}
 
 
 def _parameters(line: CommandLine) -> dict[ast.AST, dict[str, str]]:

@@ -42,7 +42,7 @@ def divides_words(main: Module, calls: Iterable[ast.Call]) -> bool:
 def variables(main: Module) -> Iterator[Flag]:
     """Variables at the top of a file that a configurator sets, with their defaults."""
     for node in main.tree.body:
-        if "exec" in {last_name(call.func) for call in ast.walk(node) if isinstance(call, ast.Call)}:
+        if _sets_variables(node):
             return
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = literal(node.value)
@@ -64,12 +64,25 @@ def hydra(main: Module) -> Iterator[Flag]:
 
 
 def has_configurator(tree: ast.Module) -> bool:
-    """Whether a file executes another one that sets its variables, as nanoGPT's `configurator.py` does."""
-    return any(
-        isinstance(node, ast.Call) and last_name(node.func) == "exec" and "open" in ast.dump(node)
-        for statement in tree.body
-        for node in ast.walk(statement)
+    """Whether a file sets its variables by the words of the command line, as nanoGPT's `configurator.py` does."""
+    return any(_sets_variables(statement) for statement in tree.body)
+
+
+def _sets_variables(statement: ast.stmt) -> bool:
+    """Whether a statement executes another file, or assigns to `globals()[name]` with words of `sys.argv`."""
+    nodes = list(ast.walk(statement))
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    if any(last_name(call.func) == "exec" and "open" in ast.dump(call) for call in calls):
+        return True
+    reads_words = any(dotted(node) == "sys.argv" for node in nodes if isinstance(node, ast.expr))
+    return reads_words and any(
+        isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and _is_globals(node.value)
+        for node in nodes
     )
+
+
+def _is_globals(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func) == "globals"
 
 
 def _is_length_of_argv(call: ast.Call) -> bool:
