@@ -530,11 +530,11 @@ def _pod_duration(pod: Pod) -> str:
 
 def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
     """A diagnosis, sorted into its title, its facts and the parts of its log lines, whatever fields it has."""
-    lines = finding.get("last_lines")
+    lines = finding.get("evidence") or finding.get("last_lines")
     text = "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines or "")
     facts = {
         str(key).replace("_", " "): value
         for key, value in finding.items()
-        if key not in ("pod", "last_lines") and value is not None
+        if key not in ("pod", "evidence", "last_lines") and value is not None
     }
     return {"title": str(finding.get("pod") or "Diagnosis"), "facts": facts, "parts": parts(text)}
