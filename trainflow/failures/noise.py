@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -17,13 +17,16 @@ from trainflow.failures.log_lines import RANK_PREFIX
 REPORT = "report of torchrun"
 """Forty lines of torchrun's own traceback and its table of ranks, behind the program's lines."""
 
-CALLS = "of the launcher"
-"""Calls of launchers and of `python -m` in a traceback."""
+FRAMES = "frames of "
+"""Beginning of the description of a launcher's calls in a traceback."""
 
 LONGEST = 200
 """Lines of a launcher's traceback."""
 
 _TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):")
+_CODE = "   "
+"""Beginning of a line of code below a call: the prefix of a rank may have taken one of its four blanks."""
+
 _FRAME = re.compile(r'^\s+File "(?P<path>[^"]+)", line \d+')
 
 
@@ -32,7 +35,7 @@ class _Expressions:
     """The regular expressions of `noise.toml`."""
 
     report: re.Pattern[str]
-    launcher_files: re.Pattern[str]
+    launchers: tuple[tuple[str, re.Pattern[str]], ...]
     launcher_errors: re.Pattern[str]
     lines: tuple[tuple[str, re.Pattern[str]], ...]
 
@@ -42,10 +45,18 @@ def _expressions() -> _Expressions:
     document = tomllib.loads((pkgutil.get_data(__package__, "noise.toml") or b"").decode())
     return _Expressions(
         report=_any(document["report"]),
-        launcher_files=_any(document["launcher_files"]),
+        launchers=_named(document["launchers"]),
         launcher_errors=_any(document["launcher_errors"]),
-        lines=tuple((name, _any(expressions)) for name, expressions in document["lines"].items()),
+        lines=_named(document["lines"]),
     )
+
+
+def _named(expressions: Mapping[str, Sequence[str]]) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((name, _any(each)) for name, each in expressions.items())
+
+
+def _first(named: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str:
+    return next((name for name, expression in named if expression.search(text)), "")
 
 
 def _any(expressions: Iterable[str]) -> re.Pattern[str]:
@@ -61,11 +72,11 @@ def kinds(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
         if kind == REPORT or known.report.search(bare):
             kind = REPORT
         elif frame := _FRAME.match(bare):
-            kind = CALLS if known.launcher_files.search(frame["path"]) else ""
+            kind = _frames(frame["path"])
         elif _TRACEBACK.match(bare):
-            kind = CALLS if _is_of_launcher([below for _, below in lines[at + 1 : at + LONGEST]]) else ""
-        elif kind != CALLS or not (bare.startswith("    ") or known.launcher_errors.search(bare)):
-            kind = next((name for name, expression in known.lines if expression.search(bare)), "")
+            kind = _whole_traceback([below for _, below in lines[at + 1 : at + LONGEST]])
+        elif not kind.startswith(FRAMES) or not (bare.startswith(_CODE) or known.launcher_errors.search(bare)):
+            kind = _first(known.lines, bare)
         yield kind, text
 
 
@@ -74,13 +85,19 @@ def without_noise(texts: Sequence[str]) -> list[str]:
     return [text for kind, text in kinds(texts) if not kind]
 
 
-def _is_of_launcher(below: Iterable[str]) -> bool:
-    """Whether a traceback has calls of launchers only, and ends with their report on a process."""
-    known = _expressions()
+def _frames(path: str) -> str:
+    launcher = _first(_expressions().launchers, path)
+    return launcher and FRAMES + launcher
+
+
+def _whole_traceback(below: Iterable[str]) -> str:
+    """The description of a traceback with calls of launchers only, and their report on a process at its end."""
+    kind = ""
     for text in below:
         if frame := _FRAME.match(text):
-            if not known.launcher_files.search(frame["path"]):
-                return False
-        elif not text.startswith("    "):
-            return known.launcher_errors.search(text) is not None
-    return False
+            kind = _frames(frame["path"])
+            if not kind:
+                return ""
+        elif not text.startswith(_CODE):
+            return kind if _expressions().launcher_errors.search(text) else ""
+    return ""

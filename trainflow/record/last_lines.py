@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from trainflow.failures.noise import CALLS, kinds
+from trainflow.failures.noise import FRAMES, kinds
 from trainflow.record.wording import count
 
-_CALL = re.compile(r'^(\[[^\]]*\]:)?\s+File "')
+_FRAME = re.compile(r'^(\[[^\]]*\]:)?\s+File "')
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Part:
 
     text: str
     folded: str = ""
-    """Description of lines that a reader rarely needs: `4 calls of the launcher`; empty for the program's lines."""
+    """Description of lines that a reader rarely needs: `4 frames of torchrun`; empty for the program's lines."""
 
 
 def parts(text: str) -> list[Part]:
@@ -48,6 +48,7 @@ def own_lines(lines: Iterable[str]) -> list[str]:
 
 
 def _summary(kind: str, lines: Iterable[str]) -> str:
-    if kind == CALLS:
-        return f"{count(sum(_CALL.match(line) is not None for line in lines), 'call')} {CALLS}"
-    return kind
+    if not kind.startswith(FRAMES):
+        return kind
+    frames = sum(_FRAME.match(line) is not None for line in lines)
+    return f"{count(frames, 'frame')} of {kind.removeprefix(FRAMES)}"

@@ -21,6 +21,7 @@ from trainflow.links import execution_link, object_link
 from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
+from trainflow.record.pod_messages import cause
 from trainflow.record.results import status_suffix
 from trainflow.record.wording import count, duration, number, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
@@ -514,7 +515,7 @@ def _pod_rows(record: RunRecord, logs: set[str]) -> list[PodRow]:
             duration=_pod_duration(pod),
             log=f"logs/{pod.name}.log" if f"{pod.name}.log" in logs else None,
             is_rank0=pod.name == job.rank0,
-            summary=last_own_line(pod.message or ""),
+            summary=cause(pod.name, pod.message or "", pod.exit_code, record.error),
             message=_unless_one_line(pod.message or ""),
         )
         for stage, job in record.jobs.items()

@@ -88,6 +88,8 @@ def details_text(run: RunState, now: datetime) -> str:
     if run.trouble:
         facts.append(("not known", run.trouble))
     text = "\n".join(f"{name:<10}{value}" for name, value in facts)
+    if run.error and run.error.excerpt:
+        text = "\n".join([text, "", run.error.source or "last lines", *(f"  {line}" for line in run.error.excerpt)])
     if not run.pods:
         return text
     rows = [
