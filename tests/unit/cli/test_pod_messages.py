@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.unit.failures.failed_programs import PROGRAMS, elastic_report
+import json
+from typing import Any
+
+from tests.unit.failures.failed_programs import LIB, PROGRAMS, elastic_report
+from trainflow.observed.pod import read_pod
 from trainflow.record.pod_messages import cause
 from trainflow.workflow.run_error import RunError
 
@@ -27,3 +31,33 @@ def test_the_pod_that_the_error_names_has_its_line() -> None:
     error = RunError(name="ScriptFailed", message="", what_to_do="", line="ValueError: bad batch", pod="pod-1")
     assert cause("pod-1", elastic_report(1), 1, error) == "ValueError: bad batch"
     assert cause("pod-0", "OOMKilled", 137, error) == "OOMKilled"
+
+
+def test_a_pod_that_the_cluster_has_ended_does_not_show_torchruns_document() -> None:
+    document = {
+        "message": "SignalException: Process 61 got signal: 15",
+        "extraInfo": {
+            "py_callstack": "Traceback (most recent call last):\n"
+            f'  File "{LIB}/torch/distributed/run.py", line 1, in main\n'
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 61 got signal: 15\n",
+            "timestamp": "1764230000",
+        },
+    }
+    message = read_pod(failed_pod(json.dumps({"message": document}))).message
+    assert message is not None and "extraInfo" not in message
+    assert cause("pod-0", message, 1, None) == ""
+
+
+def test_an_error_file_of_torchrun_is_shown_by_its_exception() -> None:
+    stack = "Traceback (most recent call last):\n  File \"/code/fit.py\", line 3, in main\nKeyError: 'x'\n"
+    message = {"message": "KeyError: 'x'", "extraInfo": {"py_callstack": stack}}
+    assert (
+        cause("pod-0", read_pod(failed_pod(json.dumps({"message": message}))).message or "", 1, None) == "KeyError: 'x'"
+    )
+
+
+def failed_pod(left: str) -> dict[str, Any]:
+    """A failed pod that has left a termination message, as the API serves it."""
+    ended = {"exitCode": 1, "reason": "Error", "message": left}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "workload", "state": {"terminated": ended}}]}
+    return {"metadata": {"name": "pod-0"}, "spec": {"containers": [{"name": "workload"}]}, "status": status}
