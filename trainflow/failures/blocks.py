@@ -22,6 +22,9 @@ LINK = re.compile(
 _MEMBER = re.compile(r"^\s*\+[-+]+ \d{1,4} -+$")
 """Line before a member of a group of exceptions."""
 
+_ARROW = re.compile(r"^-{2,8}> \d{1,6} ")
+"""The line of code of a call in IPython's traceback."""
+
 _INDENTED = (" ", "\t", "│", "╰", "╭")
 
 MAX_MESSAGE_LINES = 8
@@ -104,7 +107,7 @@ def _part_end(texts: Sequence[str], begin: int, *, is_linked: bool = False) -> i
 
 
 def _is_of_stack(text: str) -> bool:
-    return not text.strip() or text.startswith(_INDENTED) or frame(text) is not None
+    return not text.strip() or text.startswith(_INDENTED) or frame(text) is not None or _ARROW.match(text) is not None
 
 
 def _message_end(texts: Sequence[str], begin: int) -> int:

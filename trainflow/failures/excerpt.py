@@ -30,8 +30,15 @@ characters there."""
 LAST_LINES = 5
 """Lines of a log without a line that decided."""
 
-_RANK = re.compile(r"^\[rank(\d{1,6})\]|^\[\d{1,6},(\d{1,6})\]|^\s{0,4}(\d{1,6}): ")
-"""Prefixes with the number of a rank in the gang: of PyTorch, mpirun and srun. `[default0]` is a rank of the node."""
+NEAR = 3
+"""Lines between one that decided and the traceback that followed from it: an assertion on a device, for example."""
+
+_RANK = re.compile(r"\[rank(\d{1,6})\]|\[\d{1,6},(\d{1,6})\]|\[(\d{1,6})\]<std|^\s{0,4}(\d{1,6}): ")
+"""Prefixes with the number of a rank in the gang: of PyTorch, mpirun, Horovod and srun. `[default0]` is a rank of the
+node."""
+
+_TIME = re.compile(r"^[^\[(]{8,40}(?=\[)")
+"""Time before the number of a rank."""
 
 _REPORTED_RANK = re.compile(r"^\s{0,4}rank {1,8}: (\d{1,6}) \(local_rank")
 _REPORTED_CODE = re.compile(r"^\s{0,4}exitcode {1,8}: (-?\d{1,5})\b")
@@ -39,7 +46,7 @@ _ENDED_BY_TORCHRUN = "-15"
 
 _CRASH = re.compile(
     r"^(?:Fatal Python error: |terminate called |thread '.{0,200}' .{0,20}panicked at |panic: |fatal error: "
-    r"|Exception in thread |\*\*\* (?!Error in|STEP)\S|malloc\(\): |free\(\): |double free |corrupted "
+    r"|Exception in thread |\*\*\* (?!STEP|JOB|End of)\S|malloc\(\): |free\(\): |double free |corrupted "
     r"|\S{1,80}: error: |\[\S{1,80}\] Caught signal |.{0,200}: symbol lookup error: "
     r"|.{0,200}: error while loading shared libraries: |.{0,200}: command not found$)"
 )
@@ -84,7 +91,7 @@ def excerpt(texts: Sequence[str], quotation: str = "") -> Excerpt:
         last = [line.prefix + line.text for line in lines if line.text.strip()]
         return Excerpt(lines=_bounded(last[-LAST_LINES:]))
     prefix = lines[at].prefix
-    stream = [(place, line.text) for place, line in enumerate(lines) if line.prefix.strip() == prefix.strip()]
+    stream = [(place, line.text) for place, line in enumerate(lines) if _source(line.prefix) == _source(prefix)]
     block = _block([text for _, text in stream], next(i for i, (place, _) in enumerate(stream) if place == at))
     return Excerpt(lines=_bounded(_shown(block)), place=_place(block), rank=_printed_rank(prefix, rank))
 
@@ -107,8 +114,13 @@ def _anchor(lines: Sequence[_Line], quotation: str, rank: int | None) -> int | N
 
 
 def _printed_rank(prefix: str, otherwise: int | None) -> int | None:
-    found = _RANK.match(prefix)
+    found = _RANK.search(prefix)
     return otherwise if found is None else int(next(number for number in found.groups() if number is not None))
+
+
+def _source(prefix: str) -> str:
+    """The process that printed a line, by its prefix."""
+    return _TIME.sub("", prefix).strip()
 
 
 def _only_failed_rank(texts: Sequence[str]) -> int | None:
@@ -125,11 +137,16 @@ def _only_failed_rank(texts: Sequence[str]) -> int | None:
 def _block(texts: Sequence[str], at: int) -> Block:
     """The traceback with a line; for a line outside of tracebacks, the lines that belong to it."""
     found = list(blocks(texts))
-    block = next((block for block in found if at in block), None) or paragraph(texts, at)
+    block = next((block for block in found if at in block), None)
+    if block is not None:
+        return block
+    block = paragraph(texts, at)
+    below = [later for later in found if later.begin > at]
     if texts[at].startswith(_FATAL):
-        stacks = (later for later in found if later.begin > at and texts[later.begin].startswith(_CRASHED_THREAD))
-        block.parts += next(stacks, block).parts[:1]
-        block.at = block.end - 1
+        crashed = next((later for later in below if texts[later.begin].startswith(_CRASHED_THREAD)), None)
+        block.parts = [list(texts[at : at + 1]), *(crashed.parts[:1] if crashed is not None else [])]
+    elif below and below[0].begin <= at + NEAR:
+        block.parts = [list(texts[block.begin : below[0].begin]), *below[0].parts]
     return block
 
 

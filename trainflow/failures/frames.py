@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_PYTHON = re.compile(r'^\s*File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9})')
+_PYTHON = re.compile(r'^\s*(?:> )?File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9})')
+_IPYTHON = re.compile(r"^File (?P<path>[~/]\S{1,400}):(?P<line>\d{1,9}), in ")
 _RICH = re.compile(r"^\s*│\s(?P<path>\S{1,400}):(?P<line>\d{1,9}) in \S")
 _RUST = re.compile(
     r"^thread '.{0,200}' (?:\(\d{1,9}\) )?panicked at (?:'.{0,800}', )?(?P<path>[^\s:]{1,400}):(?P<line>\d{1,9})"
@@ -14,8 +15,8 @@ _RUST = re.compile(
 _JAVA = re.compile(r"^\s+at (?P<function>[\w.$/<>]{1,300})\((?P<path>\w{1,200}\.(?:java|scala|kt)):(?P<line>\d{1,9})\)")
 _GO = re.compile(r"^\s+(?P<path>/\S{1,400}\.go):(?P<line>\d{1,9})(?: |$)")
 _NATIVE = re.compile(
-    r"^\s*(?:frame #\d{1,4}: |#\d{1,4}\s+(?:0x[0-9a-f]|Object |Source )|\[\S{1,200}:\d{1,9}\] \[ ?\d{1,4}\] |"
-    r"={0,4}\s{0,4}\d{1,4}:?\s+(?:0x[0-9a-f]{4}))"
+    r"^\s*(?:frame #\d{1,4}: |#\d{1,4}\s+(?:0x[0-9a-f]|Object |Source )|\[\S{1,200}:\d{1,9}\] \[ ?\d{1,4}\] "
+    r"|={0,4}\s{0,4}\d{1,4}:?\s+0x[0-9a-f]{4}|\S{1,400}\([^()]{0,400}\+0x[0-9a-f]{1,16}\) ?\[0x[0-9a-f])"
 )
 """A call of a C++ stack, as of PyTorch, glibc, Open MPI and UCX."""
 
@@ -47,7 +48,7 @@ class Frame:
 
 def frame(text: str) -> Frame | None:
     """The call that a line names; None for other lines, and for calls without file and line."""
-    for expression in (_PYTHON, _RICH, _RUST, _JAVA, _GO):
+    for expression in (_PYTHON, _IPYTHON, _RICH, _RUST, _JAVA, _GO):
         if found := expression.match(text):
             function = found.groupdict().get("function") or ""
             return Frame(found["path"], int(found["line"]), _library(found["path"], function))

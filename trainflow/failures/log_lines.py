@@ -30,11 +30,12 @@ _FRAME = re.compile(
 have done."""
 
 RANK_PREFIX = re.compile(
-    r"^(?:\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
+    r"^(?:\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}(?=\[\d)|\d{4}-\d\d-\d\d [\d:]{8} [\d.]{7,15} (?=\[\d)"
+    r"|\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
     r"|\s{0,4}\d{1,5}: )+"
 )
 """Prefixes of torchrun, mpirun, Ray or srun before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`,
-`(RayTrainWorker pid=4412, ip=10.0.3.4) `, `3: `."""
+`(RayTrainWorker pid=4412, ip=10.0.3.4) `, `3: `. Horovod and torch_xla print a time before the number."""
 
 _CONTAINER_PREFIX = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?|\[pod/[^\]]{1,200}\] "

@@ -20,6 +20,9 @@ REPORT = "report of torchrun"
 FRAMES = "frames of "
 """Beginning of the description of a launcher's calls in a traceback."""
 
+MAX_LENGTH = 4000
+"""Characters of a line that are searched."""
+
 LONGEST = 200
 """Lines of a launcher's traceback."""
 
@@ -66,7 +69,7 @@ def _any(expressions: Iterable[str]) -> re.Pattern[str]:
 def kinds(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Each line behind the description of what it is; the description of the program's own lines is empty."""
     known = _expressions()
-    lines = [(text, RANK_PREFIX.sub("", text, count=1)) for text in texts]
+    lines = [(text, RANK_PREFIX.sub("", text[:MAX_LENGTH], count=1)) for text in texts]
     kind = ""
     for at, (text, bare) in enumerate(lines):
         if kind == REPORT or known.report.search(bare):

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.failures import more_failed_programs
 from tests.unit.failures.failed_programs import LIB, PROGRAMS, FailedProgram, elastic_report
 from trainflow.failures.excerpt import MAX_CHARACTERS, MAX_LINES, Excerpt, excerpt
+from trainflow.failures.judgement import Judgement, to_text
 from trainflow.failures.judging import Evidence, judge
+
+ALL = [*PROGRAMS, *more_failed_programs.PROGRAMS]
 
 
 def judged(program: FailedProgram) -> Excerpt:
@@ -18,7 +22,7 @@ def judged(program: FailedProgram) -> Excerpt:
     return judge(Evidence(lines=lines, exit_code=program.exit_code, has_steps="step" in program.log)).excerpt
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
+@pytest.mark.parametrize("program", ALL, ids=[program.name for program in ALL])
 def test_the_excerpt_shows_what_ended_the_program_and_where(program: FailedProgram) -> None:
     found = judged(program)
     text = "\n".join(found.lines)
@@ -81,3 +85,18 @@ def test_any_log_has_an_excerpt_that_an_error_has_room_for(lines: list[str], quo
     found = excerpt(lines, quotation)
     assert len(found.lines) <= MAX_LINES
     assert sum(len(json.dumps(line)) for line in found.lines) <= MAX_CHARACTERS
+
+
+def test_an_error_with_the_longest_excerpt_fits_the_cause_of_a_parent_execution() -> None:
+    """Lambda's answer quotes the error's text, the child's cause that answer, and the parent's cause the child's."""
+    log = [
+        "Traceback (most recent call last):",
+        *('  File "' + '"\\é' * 70 for _ in range(30)),
+        "ValueError: " + '"' * 480,
+    ]
+    found = judge(Evidence(lines=log, exit_code=1))
+    judgement = Judgement(rule=found.rule, line=found.quotation, pod="p" * 70, excerpt=found.excerpt.lines)
+    text = to_text(found.quotation, judgement)
+    for key in ("errorMessage", "Cause", "Cause"):
+        text = json.dumps({key: text})
+    assert len(text) < 32_768
