@@ -7,6 +7,9 @@ from functools import lru_cache
 from trainflow.failures.noise import without_noise
 from trainflow.workflow.run_error import RunError
 
+CUT_BYTES = 2000
+"""Size of a message that may begin amid a line: the kubelet takes the last 2,048 bytes of a log."""
+
 CACHED_MESSAGES = 512
 """Messages whose cause is known: a page is drawn every second, and has up to 64 pods."""
 
@@ -29,7 +32,10 @@ def cause(pod: str, message: str, exit_code: int | None, error: RunError | None)
 def _judged(message: str, exit_code: int | None) -> str:
     from trainflow.failures.judging import Evidence, judge
 
-    own = [line for line in without_noise(message.splitlines()) if line.strip()]
+    lines = message.splitlines()
+    if len(message.encode()) > CUT_BYTES:  # its first line may have lost its beginning
+        lines = lines[1:]
+    own = [line for line in without_noise(lines) if line.strip()]
     if not own:
         return ""
     return judge(Evidence(lines=own, exit_code=exit_code)).quotation or own[-1].strip()

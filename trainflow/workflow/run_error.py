@@ -36,6 +36,10 @@ class RunError:
     rank: int | None = None
     """The rank that printed these lines; None if the log does not say so."""
 
+    def __post_init__(self) -> None:
+        """A document in JSON has a list."""
+        object.__setattr__(self, "excerpt", tuple(self.excerpt))
+
     @property
     def source(self) -> str:
         """Origin of the excerpt, for the line above it: rank, pod, and place in the program."""

@@ -27,6 +27,13 @@ def test_a_message_with_lines_of_launchers_only_has_no_cause() -> None:
     assert cause("pod-0", elastic_report(1)[-1500:], 1, None) == ""
 
 
+def test_the_rest_of_a_line_at_the_beginning_of_a_cut_message_is_no_cause() -> None:
+    report = elastic_report(1, others=tuple((rank, -15) for rank in (0, 2, 3, 4, 5, 6)))
+    message = f"\ufffd\ufffd\ufe0f\n{report}".strip()
+    assert len(message.encode()) > 2000
+    assert cause("pod-0", message, 1, None) == ""
+
+
 def test_the_pod_that_the_error_names_has_its_line() -> None:
     error = RunError(name="ScriptFailed", message="", what_to_do="", line="ValueError: bad batch", pod="pod-1")
     assert cause("pod-1", elastic_report(1), 1, error) == "ValueError: bad batch"
