@@ -26,7 +26,7 @@ from kubetwin.node.isolation import machine_can_isolate, missing_network
 from kubetwin.node.pod_network import PodNetwork
 
 from local import runtime_folder
-from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables
+from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables, mailbox
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
 from local.aws.lambda_runtime import LambdaRuntime
@@ -40,6 +40,7 @@ from local.nodegroups import Nodegroups, NodeSettings
 from local.shared_storage import announce_network_plugin, announce_plugins, grant, offer, open_queue
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
+from trainflow.client.messages import MESSAGES
 from trainflow.client.private_folder import make_private
 from trainflow.client.twin_address import TwinAddress
 from trainflow.protocol.pods import SERVICE_ACCOUNT
@@ -266,6 +267,7 @@ class Twin:
         secrets = folder_secrets.load(self.aws, self.home / "secrets")
         deployment.make_cluster(self.aws)
         capacity.serve(self._without_capacity)
+        mailbox.serve(self.log_dir / MESSAGES.name)
         if self._deployed:
             self.deployment = deployment.deploy(
                 self.aws,

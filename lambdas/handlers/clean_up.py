@@ -202,6 +202,7 @@ def _notify(table: RunTable, row: RunRow, detail: Detail, *, record: RunRecord |
         kept=row.needs_nodes,
         folder=read(ArtifactEnvironment).url_of(row.run_id) if record is not None else None,
         warnings=record.warnings if record is not None else (),
+        record=record,
     )
     about = f"cleaned up {detail.status.value} {detail.stop_date}"  # a redriven run may end twice in the same way
     notify_once(table, detail.execution_arn, about, subject=subject(row.run_id, row.status), message=text)

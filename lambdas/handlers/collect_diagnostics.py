@@ -15,7 +15,7 @@ from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.last_lines import kept_log
 from lambdas.handlers.task import task
 from lambdas.logic.departures import PodEvidence
-from lambdas.logic.diagnostics import for_payload, pod_diagnosis
+from lambdas.logic.diagnostics import diagnoses, for_payload
 from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
 from trainflow.workflow.run import Run
@@ -38,9 +38,9 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         PodEvidence(pod, lines) if (lines := kept_log(event.run.run_id, pod.name)) else logs.read(pod)
         for pod in backend.failed_pods_of_run(event.run.run_id)
     ]
-    diagnoses = [pod_diagnosis(pod) for pod in pods]
-    error = asdict(caught_error(event.error))
+    caught = caught_error(event.error)
+    found, error = diagnoses(pods, first=caught.pod), asdict(caught)
     key = environment.key_of(event.run.run_id, "diagnostics.json")
-    document = {"run_id": event.run.run_id, "error": error, "pods": diagnoses}
+    document = {"run_id": event.run.run_id, "error": error, "pods": found}
     objects.write(environment.artifact_bucket, key, json.dumps(document, indent=2))
-    return {"error": error, "diagnostics": for_payload(diagnoses)}
+    return {"error": error, "diagnostics": for_payload(found)}

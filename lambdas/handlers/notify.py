@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from lambdas.gateways.runs import RunTable
 from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import note, notify_once
+from lambdas.handlers.recording import stored_record
 from lambdas.handlers.task import task
 from lambdas.logic.messages import message, near_limit, restarted, subject, unread, unseen
 from trainflow.deployment.environment import RunTableEnvironment
@@ -103,6 +104,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             folder=event.folder,
             warnings=event.warnings,
             tear_down=event.tear_down,
+            record=stored_record(event.run_id) if event.folder is not None else None,
         )
     notify_once(table, event.execution_arn, about, subject=title, message=text)
     if event.status is not RunStatus.RUNNING:

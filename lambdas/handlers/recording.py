@@ -33,6 +33,9 @@ MAX_STEPS_BYTES = 1_000_000
 """Largest steps.json that is read; a thousand steps take a tenth of it."""
 
 
+MAX_RECORD_BYTES = 4_000_000
+"""Largest run.json that is read: the record of a year has fewer than ten thousand states."""
+
 MAX_CONFLICTS = 5
 """Times that a call begins again since another one has stored steps. Two calls do so at a time, at most: a poll that a
 stop has overtaken, and the clean-up."""
@@ -129,6 +132,18 @@ def write_record(
     ):
         objects.write(environment.artifact_bucket, environment.key_of(run_id, name), text, content_type=content_type)
     return record
+
+
+def stored_record(run_id: str) -> RunRecord | None:
+    """The record as it was written last; None if it cannot be read. Never raises: a message needs no record."""
+    environment = read(ArtifactEnvironment)
+    key = environment.key_of(run_id, "run.json")
+    try:
+        text = objects.read(environment.artifact_bucket, key, version_id=None, limit_bytes=MAX_RECORD_BYTES)
+        return RunRecord.model_validate_json(text) if text else None
+    except Exception:  # noqa: BLE001 (the message is sent without it)
+        logger.exception("the record could not be read")
+        return None
 
 
 def _nodes_busy(kept: KeptSteps) -> NodesBusy | None:

@@ -133,7 +133,7 @@ def _departure(each: PodEvidence, first_failure: datetime | None, *, has_steps: 
         return None  # it lost the others itself, and ended with 0 all the same
     return Departure(
         evidence=each,
-        verdict=verdict if verdict.strength <= Strength.UNCAUGHT else _by_rule(rule),
+        verdict=verdict if verdict.strength <= Strength.UNCAUGHT else _by_rule(rule, verdict),
         last_words=last_line(own),
         is_tied=finished_at is not None and finished_at == first_failure and not is_waiting,
     )
@@ -156,5 +156,5 @@ def _rule() -> Rule:
     return next(failure_table().of_kind(Kind.GANG))
 
 
-def _by_rule(rule: Rule) -> Verdict:
-    return Verdict(error=rule.error, rule=rule.name, advice=rule.advice)
+def _by_rule(rule: Rule, judged: Verdict) -> Verdict:
+    return Verdict(error=rule.error, rule=rule.name, advice=rule.advice, excerpt=judged.excerpt)

@@ -1,12 +1,12 @@
-"""Diagnostics of a failed run: the last lines of its pods' logs."""
+"""Diagnostics of a failed run: the lines that decided, and the last ones, of the pods that failed first."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from lambdas.logic.departures import PodEvidence
+from lambdas.logic.departures import JudgedPod, PodEvidence, judged_pods
 from lambdas.logic.program_output import program_lines
 from trainflow.workflow.log_line import LogLine
 
@@ -31,14 +31,27 @@ PAYLOAD_LINES = 5
 """Lines of each pod that are passed through the state machine: its payload is for small facts, S3 holds the rest."""
 
 
-def pod_diagnosis(failed: PodEvidence) -> dict[str, Any]:
-    """The diagnosis of one failed pod, with its last lines, or with the reason why its log could not be read."""
-    pod = failed.pod
+def diagnoses(pods: Sequence[PodEvidence], *, first: str | None) -> list[dict[str, Any]]:
+    """The diagnosis of each failed pod: of the one that failed first, then of the others in their order.
+
+    Args:
+        pods: The pods, with the last lines of their logs.
+        first: The pod that the run's error names.
+    """
+    judged = judged_pods(pods, has_steps=True)
+    judged.sort(key=lambda each: each.evidence.pod.name != first)
+    return [_diagnosis(each) for each in judged]
+
+
+def _diagnosis(judged: JudgedPod) -> dict[str, Any]:
+    """One failed pod, with its lines, or with the reason why its log could not be read."""
+    failed, pod = judged.evidence, judged.evidence.pod
     diagnosis = {
         "pod": pod.name,
         "node": pod.node,
         "exit_code": pod.exit_code,
         "reason": pod.end_reason,
+        "evidence": list(judged.verdict.excerpt.lines),
         "last_lines": [line[:MAX_LINE_LENGTH] for line in program_lines(failed.lines[-TAIL_LINES:])][-LAST_LINES:],
     }
     return diagnosis if failed.unread is None else {**diagnosis, "log_unread": failed.unread[:MAX_LINE_LENGTH]}
@@ -57,4 +70,7 @@ def kept_lines(text: str) -> tuple[str, ...]:
 
 def for_payload(diagnoses: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The diagnoses, short enough for the payload of the state machine."""
-    return [{**diagnosis, "last_lines": diagnosis["last_lines"][-PAYLOAD_LINES:]} for diagnosis in diagnoses]
+    return [
+        {**diagnosis, **{name: diagnosis[name][-PAYLOAD_LINES:] for name in ("evidence", "last_lines")}}
+        for diagnosis in diagnoses
+    ]

@@ -89,7 +89,16 @@ def waiting_failure(
 
 def _judgement(verdict: Verdict, pod: Pod) -> Judgement:
     node = pod.node if _is_about_node(verdict) or not verdict.error.restart else None
-    return Judgement(rule=verdict.rule, line=verdict.quotation, pod=pod.name, node=node)
+    found = verdict.excerpt
+    return Judgement(
+        rule=verdict.rule,
+        line=verdict.quotation,
+        pod=pod.name,
+        node=node,
+        excerpt=found.lines,
+        place=found.place,
+        rank=found.rank,
+    )
 
 
 def _is_about_node(verdict: Verdict) -> bool:
@@ -147,7 +156,15 @@ def _sentence(cause: JudgedPod, *, last_step: int | None) -> str:
         where += f", its first rank to fail with {verdict.rank_exit_code}"
     explanation = verdict.quotation or str(document.get("message") or "") or last_line(cause.evidence.lines)
     explanation = explanation[:MAX_MESSAGE_LENGTH]
-    return f"{where}: {explanation}" if explanation else f"{where}."
+    return f"{where}: {explanation}{_source(verdict)}" if explanation else f"{where}."
+
+
+def _source(verdict: Verdict) -> str:
+    """The place in the program, and its rank, behind the line that they belong to."""
+    found = verdict.excerpt
+    rank = "" if found.rank is None else f"rank {found.rank}"
+    known = ", ".join(filter(None, [found.place, rank])) if verdict.quotation or found.place else ""
+    return f" ({known})" if known else ""
 
 
 def _advised(sentence: str, verdict: Verdict) -> str:

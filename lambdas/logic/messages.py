@@ -12,8 +12,10 @@ from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
 from trainflow.nodes.failed_nodes import proves_node_bad, refutation
 from trainflow.record.results import status_suffix
+from trainflow.record.situation import restarts_in_words
+from trainflow.record.wording import duration, estimated_cost
 from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor, Stage
-from trainflow.workflow.run_record import RunError, RunStatus
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 MAX_REASON_LENGTH = 2000
 """Longest reason of a refusal in a message: an error about a spec may quote much of it."""
@@ -24,6 +26,15 @@ CLEANED_UP = "its jobs are deleted, and the nodes that no other run needs are re
 KEPT = "pods and nodes stay, as the spec's teardown.on_failure asks; they continue to cost money."
 """Sentence about the resources of a failed run that are kept by its spec."""
 
+LONGEST_SUBJECT = 99
+"""Characters that SNS takes: it refuses subjects of 100."""
+
+SHORTEST_CAUSE = 12
+"""Room in a subject that is too small for the beginning of a cause."""
+
+EVIDENCE_LINES = 5
+"""Lines of the log in a message; the report has all that decided."""
+
 LONGEST_TITLE = 60
 """Longest name in a subject, which has room for 99 characters: an uploaded file, or an execution of up to 80 characters
 whose name is not a run id. Its end is kept, because that distinguishes names."""
@@ -32,8 +43,20 @@ whose name is not a run id. Its end is kept, because that distinguishes names.""
 def subject(run_id: str, status: RunStatus, *, error: RunError | None = None, warnings: Sequence[str] = ()) -> str:
     """Subject of the message about the end of a run; of one that has reached a limit, the error says more than its
     status."""
-    outcome = error.name if error and _is_limit(error) else f"{status}{status_suffix(status, warnings)}"
-    return f"Trainflow: {_short(run_id)} {outcome}"
+    if error and _is_limit(error):
+        return f"Trainflow: {_short(run_id)} {error.name}"
+    outcome = f"Trainflow: {_short(run_id)} {status}{status_suffix(status, warnings)}"
+    return _with_cause(outcome, error) if error else outcome
+
+
+def _with_cause(outcome: str, error: RunError) -> str:
+    """A subject with the place of the failure and the line that decided; with the error's name if no line did."""
+    cause = f"{error.place} {error.line}".strip() if error.line else error.name
+    cause = "".join(letter if " " <= letter <= "~" else "?" for letter in cause)
+    room = LONGEST_SUBJECT - len(outcome) - len(": ")
+    if room < min(len(cause), SHORTEST_CAUSE):
+        return outcome
+    return f"{outcome}: {cause if len(cause) <= room else f'{cause[: room - 3]}...'}"
 
 
 def _is_limit(error: RunError) -> bool:
@@ -58,6 +81,7 @@ def message(
     avoided_nodes: Sequence[str] = (),
     warnings: Sequence[str] = (),
     tear_down: bool | None = None,
+    record: RunRecord | None = None,
 ) -> str:
     """The whole message, with one fact per line.
 
@@ -74,27 +98,66 @@ def message(
         avoided_nodes: Nodes that its jobs did not use any more after they had failed there.
         warnings: Warnings of its record.
         tear_down: Whether a failed run is torn down; None for a run without jobs or without a failure.
+        record: Its record; None if it does not exist.
     """
-    lines = [f"Run: {run_id}", f"Status: {status}"]
+    lines = [f"Run: {run_id}", f"Status: {status}", *_figures(record)]
     if given_up:
         lines.append(f"Nodes: {instance_type}, because there was no capacity of {', '.join(given_up)}")
     if avoided_nodes:
         lines.append(f"Avoided nodes: {', '.join(avoided_nodes)}, on which jobs of the run had failed; examine them")
     if error is not None:
-        lines += [f"Error: {error.name}", f"What happened: {error.message}", *_judged_by(error)]
+        lines += [f"Error: {error.name}", f"What happened: {error.message}", *_judged_by(error), *_evidence(error)]
         if _is_limit(error):
             saved = "its artifacts were published" if artifacts else "nothing was published"
             lines.append(f"What was done: the program was asked to save its state and end, {saved}, nodes released.")
         elif tear_down is not None:
             lines.append(f"What was done: {TORN_DOWN if tear_down else KEPT}")
         lines.append(f"What to do: {error.what_to_do.replace(' RUN', f' {run_id}')}")
+        lines += _continuation(record)
     if progress is not None and progress.last_step is not None:
         lines.append(f"Steps: {progress.last_step}, loss {progress.first_loss} to {progress.last_loss}")
     if artifacts and artifacts.get("checkpoint"):
         lines.append(f"Checkpoint: {artifacts['checkpoint']}")
     lines += [f"Warning: {warning}" for warning in warnings]
-    logs = _logs(run_id, folder) if error is not None and tear_down is not None else []
+    logs = _logs(run_id, folder, pod=error.pod) if error is not None and tear_down is not None else []
     return "\n".join([*lines, *logs, *_links(arn, folder)])
+
+
+def _figures(record: RunRecord | None) -> list[str]:
+    """Duration, cost and restarts, as far as the record has them."""
+    if record is None:
+        return []
+    lines = []
+    if record.ended_at is not None:
+        lines.append(f"Duration: {duration((record.ended_at - record.started_at).total_seconds())}")
+    if record.cost is not None and record.cost.usd is not None:
+        lines.append(f"Cost: {estimated_cost(record.cost.usd)}")
+    if record.restarts:
+        lines.append(f"Restarts: {restarts_in_words(record.restarts, record.avoided_nodes)}")
+    return lines
+
+
+def _evidence(error: RunError) -> list[str]:
+    """The end of the lines that decided, and where they come from."""
+    if not error.excerpt:
+        return []
+    return [f"Evidence: {error.source or 'last lines'}", *(f"  {line}" for line in error.excerpt[-EVIDENCE_LINES:])]
+
+
+def _continuation(record: RunRecord | None) -> list[str]:
+    """The command that goes on from the newest checkpoint, if one is known from before the loss was not finite."""
+    step = _newest_step(record)
+    if record is None or step is None:
+        return []
+    first_odd = record.training.first_non_finite_step if record.training is not None else None
+    if first_odd is not None and step >= first_odd:
+        return []
+    return [f"To continue from the checkpoint of step {step}: trainflow resume {record.run_id}"]
+
+
+def _newest_step(record: RunRecord | None) -> int | None:
+    steps = [saved.step for saved in record.checkpoints if saved.step is not None] if record is not None else []
+    return max(steps, default=None)
 
 
 def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: datetime) -> tuple[str, str]:
@@ -150,7 +213,7 @@ def restarted(
     node = error.node
     done = [f"the job was deleted and is submitted again, as attempt {next_attempt}."]
     if job.stage is Stage.TRAINING:
-        done.append("It continues from the newest checkpoint, if there is one.")
+        done.append(_known_checkpoint(progress))
     if node in avoided_nodes:
         done.append(f"The run does not use the node {node} any more{_unless_it_must(error.name)}.")
     if error.name == NodeUnhealthy.__name__ and refuted_test_nodes:
@@ -161,12 +224,24 @@ def restarted(
         f"Run: {run_id}",
         f"What happened: the job '{job.name}' failed with {error.name}: {error.message}",
         *_judged_by(error),
+        *_evidence(error),
         f"What was done: {' '.join(done)}",
         f"What to do: {examine}If it fails in the same way again: {error.what_to_do.replace(' RUN', f' {run_id}')}",
         *step,
-        *_logs(run_id, folder),
+        *_logs(run_id, folder, pod=error.pod),
     ]
-    return f"Trainflow: {_short(run_id)} restarts", "\n".join([*lines, *_links(arn, None)])
+    subject = _with_cause(f"Trainflow: {_short(run_id)} restarts", error)
+    return subject, "\n".join([*lines, *_links(arn, None)])
+
+
+def _known_checkpoint(progress: MetricsCursor | None) -> str:
+    """The checkpoint that a restart may continue from. The next attempt looks for the newest complete one itself."""
+    if progress is None or progress.last_checkpoint is None:
+        return "No checkpoint of the run is known. Without one, it begins at its first step."
+    newest, last_step = progress.last_checkpoint, progress.last_step
+    if last_step is None or newest > last_step:  # the time of a checkpoint without a step, or of an earlier run
+        return "The run has a checkpoint."
+    return f"The newest checkpoint that is known is that of step {newest}."
 
 
 def _judged_by(error: RunError) -> list[str]:
@@ -204,9 +279,10 @@ def _forecast(warning: LimitWarning) -> str:
     return f"at its present rate the training would end at {warning.trained_at:%Y-%m-%d %H:%M} UTC{cost}, {verdict}."
 
 
-def _logs(run_id: str, folder: str | None) -> list[str]:
-    """Places of the logs: the last lines of pods in S3, and the command that shows the logs."""
-    return [*([f"Last lines: {folder}logs/"] if folder else []), f"Logs: trainflow logs {run_id}"]
+def _logs(run_id: str, folder: str | None, *, pod: str | None = None) -> list[str]:
+    """Places of the logs: the last lines of pods in S3, and the command that shows the log of the pod that failed."""
+    command = f"trainflow logs {run_id}{f' --pod {pod}' if pod else ''}"
+    return [*([f"Last lines: {folder}logs/"] if folder else []), f"Logs: {command}"]
 
 
 def _links(arn: str, folder: str | None) -> list[str]:
@@ -289,6 +365,7 @@ def stopped(
     kept: bool,
     folder: str | None,
     warnings: Sequence[str] = (),
+    record: RunRecord | None = None,
 ) -> str:
     """The message about a run that ended without its own tear-down, mostly because a person stopped it.
 
@@ -300,7 +377,12 @@ def stopped(
         kept: Whether pods and nodes stay.
         folder: s3://bucket/prefix/ of its record and report; None if they do not exist.
         warnings: Warnings of its record.
+        record: Its record; None if it could not be written.
     """
+    step = _newest_step(record)
+    onward = "continue it, if it has saved a checkpoint"
+    if step is not None:
+        onward = f"continue it from the checkpoint of step {step}"
     how = {
         RunStatus.ABORTED: "the run was stopped",
         RunStatus.TIMED_OUT: "the run's execution reached its time limit",
@@ -308,10 +390,11 @@ def stopped(
     lines = [
         f"Run: {run_id}",
         f"Status: {status}",
+        *_figures(record),
         *([f"Error: {error_name}"] if error_name else []),
         f"What happened: {how}.",
         f"What was done: {KEPT if kept else CLEANED_UP}",
-        f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run_id}.",
+        f"What to do: nothing, or {onward}: trainflow resume {run_id}",
         *(f"Warning: {warning}" for warning in warnings),
     ]
     return "\n".join([*lines, *_logs(run_id, folder), *_links(arn, folder)])

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainflow.failures.log_lines import is_progress
+from trainflow.failures.noise import without_noise
 from trainflow.protocol.checkpoint_line import CHECKPOINT, OPENING, RESUMED
 from trainflow.protocol.ended_ranks import LINE
 from trainflow.protocol.staging_line import parse_staging_line
 from trainflow.protocol.step_report import is_relayed
-from trainflow.record.last_lines import REPORT
 
 
 def program_lines(lines: Iterable[str]) -> list[str]:
-    """The lines up to torchrun's report."""
-    own: list[str] = []
-    for line in lines:
-        if REPORT.search(line):
-            break
-        own.append(line)
-    return own
+    """The program's own lines, without those of launchers."""
+    return without_noise(list(lines))
 
 
 def last_line(lines: Iterable[str]) -> str:

@@ -284,8 +284,14 @@ class TaskGrants(SharedGrants):
         return [*self.write_records(), *self.use_table("dynamodb:GetItem")]
 
     def notify(self) -> Grants:
-        """Sends the message about the run's end, and writes the end to the run table."""
-        return [*self.send_messages(), *self.use_table("dynamodb:GetItem", "dynamodb:UpdateItem")]
+        """Reads the run's record, sends the message about the run's end, and writes the end to the run table."""
+        record = allow(
+            "s3:GetObject",
+            on=objects(self._storage, self._storage.artifact_bucket, "runs/*/run.json"),
+            pattern_because=Reason.OBJECTS_ARE_NAMED_BY_RUNS,
+        )
+        table = self.use_table("dynamodb:GetItem", "dynamodb:UpdateItem")
+        return [record, self.decrypt(), *self.send_messages(), *table]
 
     def _find_data_sets(self) -> list[Grant]:
         read = allow(

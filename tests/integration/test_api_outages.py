@@ -196,7 +196,8 @@ def test_ten_minutes_of_every_trouble_leave_a_run_its_restart_and_its_own_error(
     published = record.metrics_published
     assert published is not None
     assert (published.datapoints, published.duplicates) == (2, 0)
-    assert mail.subjects() == [f"Trainflow: {run_id} {event}" for event in ("restarts", "FAILED")]
+    events = ("restarts", "FAILED")
+    assert mail.subjects() == [f"Trainflow: {run_id} {event}: WorkerFailed" for event in events]
     assert f"{run_id}-training-2-" in diagnostics(twin, run_id)
     assert_nothing_is_left(twin, run_id)
 

@@ -127,7 +127,8 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     published = record.metrics_published
     assert published is not None
     assert (published.datapoints, published.duplicates) == (2, 0)
-    assert mail.subjects() == [f"Trainflow: {record.run_id} {event}" for event in ("restarts", "FAILED")]
+    events = ("restarts", "FAILED")
+    assert mail.subjects() == [f"Trainflow: {record.run_id} {event}: WorkerFailed" for event in events]
     assert replayed(twin, record.run_id) == [record.run_id, *(f"{record.run_id}-training-{n}-1" for n in (1, 2))]
     assert_nothing_is_left(twin, record.run_id)
 

@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,6 +105,32 @@ def test_a_failure_shows_its_advice_and_the_log_with_search(browser: Browser, se
         page.keyboard.type("RANK 0")
         expect(page.locator("#log-note")).to_contain_text("found")
         expect(page.locator("#log-text mark").first).to_have_text("Rank 0")
+
+
+def test_the_evidence_stands_under_the_error_and_leads_to_its_line_in_the_log(browser: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    record = FAILED.record()
+    pod = next(pod.name for pod in record.jobs["training"].pods if pod.phase == "Failed")
+    assert record.error is not None
+    line = "ValueError: label of -1"
+    error = replace(record.error, line=line, pod=pod, excerpt=("Traceback", line), place="fit.py:16", rank=1)
+    folder = tmp_path / FAILED.run_id
+    write_record(record.model_copy(update={"error": error}), folder / "run.json")
+    (folder / "logs").mkdir()
+    lines = [*(f"step {n}" for n in range(500)), f"[rank1]: {line}", *(f"[rank0]: lost {n}" for n in range(500))]
+    (folder / "logs" / f"{pod}.log").write_text("".join(f"{each}\n" for each in lines))
+    with RunLibrary(folder=tmp_path) as library, PageServer(library) as server, opened(browser) as page:
+        page.goto(server.url_of(f"/runs/{FAILED.run_id}"))
+        expect(page.locator(".error .evidence")).to_contain_text(f"rank 1, pod {pod}, fit.py:16")
+        expect(page.locator(".error .evidence pre")).to_have_text(f"Traceback\n{line}")
+        expect(page.locator("#pods td.message").filter(has_text=line)).to_have_count(1)
+        page.get_by_role("button", name="Show in the log").click()
+        expect(page.locator("#log-text mark")).to_have_text(f"[rank1]: {line}")
+        expect(page.locator("#log-text mark")).to_be_in_viewport()
+        page.locator("#log-text").evaluate("text => { text.scrollTop = 0; }")
+        page.get_by_role("button", name="First error").click()
+        expect(page.locator("#log-text mark")).to_be_in_viewport()
 
 
 def test_the_keys_of_the_curves_have_the_colours_of_their_marks_alone(browser: Browser, served: PageServer) -> None:

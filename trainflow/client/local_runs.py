@@ -22,6 +22,7 @@ from trainflow.workflow.run_status import RunStatus
 if TYPE_CHECKING:
     from trainflow.client.artifacts import Artifact
     from trainflow.client.local_start import LocalStart
+    from trainflow.client.messages import Message
     from trainflow.client.observe.utilization import Utilization
     from trainflow.client.place import LogRequest
     from trainflow.client.runs import DeployedRuns
@@ -253,6 +254,12 @@ class LocalRuns:
             for path in sorted(kept.rglob("*"))
             if path.is_file() and not path.is_symlink()
         ]
+
+    def messages(self, run_id: str) -> list[Message]:
+        """See `RunReader`."""
+        from trainflow.client.messages import kept_messages
+
+        return kept_messages(self._folder(run_id))
 
     def fetch(self, artifact: Artifact, path: Path) -> None:
         """See `RunReader`. What was listed while the twin lived is in its S3, or in what that has left."""

@@ -19,6 +19,7 @@ from trainflow.workflow.run_status import RunStatus
 if TYPE_CHECKING:  # a list of runs imports no model of a spec
     from trainflow.client.artifacts import Artifact
     from trainflow.client.code import PackedCode
+    from trainflow.client.messages import Message
     from trainflow.kubernetes.api import KubernetesApi
     from trainflow.observed.run_state import RunState
     from trainflow.observed.step import Step
@@ -226,6 +227,13 @@ class RunReader(Runs, Protocol):
 
     def artifacts(self, run_id: str) -> list[Artifact]:
         """Artifacts that the run has published so far."""
+
+    def messages(self, run_id: str) -> list[Message]:
+        """Messages that were sent about the run, the first one first.
+
+        Raises:
+            PlaceUnavailable: If the place keeps none.
+        """
 
     def fetch(self, artifact: Artifact, path: Path) -> None:
         """Write an artifact to a file, in folders that are made."""

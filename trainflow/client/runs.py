@@ -19,6 +19,7 @@ from trainflow.client.continuing import spec_continuing
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.functions import invoke
 from trainflow.client.kept_logs import copy_logs, kept_lines
+from trainflow.client.messages import Message
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
 from trainflow.client.observe.executions import ExecutionTree
 from trainflow.client.observe.glance import glance
@@ -30,6 +31,7 @@ from trainflow.client.place import (
     LogNotFound,
     LogRequest,
     PlaceRefused,
+    PlaceUnavailable,
     RunExists,
     RunNotFound,
     RunSummary,
@@ -378,6 +380,13 @@ class DeployedRuns:
         """See `RunReader`."""
         self._execution(run_id)
         return artifacts_below(self._client("s3"), self._bucket, f"runs/{run_id}/")
+
+    def messages(self, run_id: str) -> list[Message]:
+        """See `RunReader`."""
+        raise PlaceUnavailable(
+            f"{self.name} keeps no messages: it sends them to the subscribers of its topic, which are `alarms.emails` "
+            "and the chats of its configuration."
+        )
 
     @told
     def fetch(self, artifact: Artifact, path: Path) -> None:

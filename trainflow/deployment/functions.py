@@ -124,7 +124,7 @@ TASKS = (
         timeout_seconds=120,
         memory_mib=1024,
     ),
-    Function(name="Notify", module="notify", settings=NOTIFICATIONS + RUNS),
+    Function(name="Notify", module="notify", settings=NOTIFICATIONS + RUNS + ARTIFACTS),
 )
 """Functions of the Task states, in the order of the states."""
 

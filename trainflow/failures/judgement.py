@@ -26,6 +26,12 @@ class Judgement:
     """Its node; None if the job may be restarted and the failure says nothing about the node: no run avoids it then."""
     checkpoint: str | None = None
     """Path of the checkpoint that the program may have failed to open."""
+    excerpt: tuple[str, ...] = ()
+    """The lines around the one that decided, as every surface shows them (`trainflow.failures.excerpt`)."""
+    place: str = ""
+    """File and line of the program's own innermost call there; empty if it is not known."""
+    rank: int | None = None
+    """The rank that printed them; None if the log does not say so."""
 
 
 def to_text(message: str, judgement: Judgement) -> str:
@@ -42,4 +48,5 @@ def from_text(text: str) -> tuple[str, Judgement | None]:
     if not isinstance(document, dict) or not {"message", "rule"} <= document.keys():
         return text, None
     known = {field.name: document[field.name] for field in fields(Judgement) if field.name in document}
+    known["excerpt"] = tuple(map(str, known.get("excerpt") or ()))
     return str(document["message"]), Judgement(**known)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, auto
 
 from trainflow.failures.error_table import NamedError, error_table
+from trainflow.failures.excerpt import Excerpt, excerpt
 from trainflow.failures.log_lines import (
     FIRST_SIGNAL_EXIT_CODE,
     LAST_SIGNAL_EXIT_CODE,
@@ -96,6 +97,8 @@ class Verdict:
     """Advice, if it is more than the error's own; else empty."""
     rank_exit_code: int | None = None
     """Exit code of the rank that failed first, where torchrun reports it."""
+    excerpt: Excerpt = field(default_factory=Excerpt)
+    """The lines around the one that decided; the last ones if none did."""
 
     @property
     def restart(self) -> bool:
@@ -114,7 +117,13 @@ def judge(evidence: Evidence) -> Verdict:
     table = failure_table()
     found = ((strength, verdict) for strength, verdict in _candidates(table, evidence) if verdict is not None)
     strength, verdict = next(found)
-    return replace(verdict, strength=strength, rank_exit_code=rank_exit_code(_all_lines(evidence)))
+    lines = _all_lines(evidence)
+    return replace(
+        verdict,
+        strength=strength,
+        rank_exit_code=rank_exit_code(lines),
+        excerpt=excerpt(lines, verdict.quotation),
+    )
 
 
 def _candidates(table: Table, evidence: Evidence) -> Iterator[tuple[Strength, Verdict | None]]:

@@ -29,12 +29,13 @@ _FRAME = re.compile(
 """A frame of a traceback, of Rich's and IPython's too. The lines of source code below it say what the program would
 have done."""
 
-_RANK_PREFIX = re.compile(
-    r"^(?:\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
+RANK_PREFIX = re.compile(
+    r"^(?:\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}(?=\[\d)|\d{4}-\d\d-\d\d [\d:]{8} [\d.]{7,15} (?=\[\d)"
+    r"|\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
     r"|\s{0,4}\d{1,5}: )+"
 )
 """Prefixes of torchrun, mpirun, Ray or srun before a rank's line: `[rank3]: `, `[default0]:`, `[1,0]<stderr>:`,
-`(RayTrainWorker pid=4412, ip=10.0.3.4) `, `3: `."""
+`(RayTrainWorker pid=4412, ip=10.0.3.4) `, `3: `. Horovod and torch_xla print a time before the number."""
 
 _CONTAINER_PREFIX = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (?:std(?:err|out) [FP] )?|\[pod/[^\]]{1,200}\] "
@@ -119,7 +120,7 @@ _BAR = re.compile(
 GOES_ON = 2
 """Steps behind a line that show that the program went on: one may come from a rank that had not noticed yet."""
 
-_RECORD = re.compile(
+RECORD = re.compile(
     r"^(?:\[?\d{4}[-/]\w{2,3}[-/]\d|\[?[EFIW]\d{3,4}[ \]:]|\[[EFIW] |\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|ERROR|FATAL"
     r"|CRITICAL)|Traceback |={5,}|-{5,}|Exception raised from|frame #|srun: |slurmstepd: |\[ ?\d{1,9}\.\d|NVRM: "
     r"|libfabric:|\S{1,100}:\d{1,9}:\d{1,9} \[)"
@@ -210,10 +211,10 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     exceptions: dict[str, str] = {}
     wrapped: dict[str, str] = {}
     is_ignored = False
-    for text in _single_lines(texts):
+    for text in single_lines(texts):
         if _HANDLING in text:
             _mark_last_exception(found, handled)
-        bare = _RANK_PREFIX.sub("", text, count=1)
+        bare = RANK_PREFIX.sub("", text, count=1)
         indent = len(bare) - len(bare.lstrip())
         if _FRAME.match(text):
             frame_indent = indent
@@ -268,7 +269,7 @@ class _Message:
         """Whether the line is an exception that ended its rank, or continues the message of one."""
         if line.ends_program and not line.weak:
             self._prefix, self._room = prefix, MAX_MESSAGE_LINES
-        elif self._room and prefix == self._prefix and not _RECORD.match(line.text):
+        elif self._room and prefix == self._prefix and not RECORD.match(line.text):
             self._room -= 1
         else:
             self._room = 0
@@ -283,7 +284,7 @@ def rank_exit_code(texts: Sequence[str]) -> int | None:
     """
     codes: list[int] = []
     below_root_cause = False
-    for text in _single_lines(texts):
+    for text in single_lines(texts):
         if _ROOT_CAUSE.match(text):
             below_root_cause = True
             codes.clear()
@@ -312,7 +313,7 @@ def error_file_lines(message: str | None) -> list[str]:
     return str(inner).splitlines() if isinstance(inner, str) else (message or "").splitlines()
 
 
-def _single_lines(texts: Iterable[str]) -> Iterable[str]:
+def single_lines(texts: Iterable[str]) -> Iterable[str]:
     """Lines as a terminal shows them: a progress bar returns the carriage and shares its line with what follows."""
     single = [part for text in texts for part in text.replace("\r", "\n").split("\n")][-MAX_LINES:]
     kept, room = [], MAX_CHARACTERS

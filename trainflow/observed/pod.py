@@ -14,6 +14,7 @@ from trainflow.deployment.kubernetes_names import (
     JOB_LABEL,
     STAGE_LABEL,
 )
+from trainflow.failures.log_lines import error_file_lines
 from trainflow.observed.containers import end_reason, injected_failure, workload
 from trainflow.observed.containers import phase as phase_of
 from trainflow.protocol.result import read_result
@@ -119,6 +120,8 @@ def deleted_pod(pod: Pod, now: datetime) -> Pod:
 def _message_for_people(left: str | None, reason: str | None) -> str | None:
     """The error that a failed program reported, else what it left, else the reason of its end."""
     document = read_result(left)
+    if isinstance(document.get("message"), dict):  # torchrun's error file
+        return "\n".join(error_file_lines(left)).strip()
     reported = ": ".join(str(document[key]) for key in ("error", "message") if document.get(key))
     words = reported or left or reason
     return None if words in (None, "Error") else str(words).strip()  # "Error" says no more than the exit code

@@ -24,7 +24,7 @@ from trainflow.errors import TrainflowError
 from trainflow.page.access import Guard
 from trainflow.page.curves import Window, titles_of_all
 from trainflow.page.library import RunLibrary, RunNow
-from trainflow.page.logs import read_tail, search
+from trainflow.page.logs import first_error, read_tail, search
 from trainflow.page.view import field_rows, list_rows, run_context, scaling_rows
 from trainflow.report.plain_markup import plain_value
 
@@ -143,12 +143,16 @@ class PageApp:
         return JSONResponse({**payload, "marks": marks})
 
     async def log(self, request: Request) -> Response:
-        """The end of a pod's log, what was added to it, or the lines with a text in them."""
+        """The end of a pod's log, what was added to it, the lines with a text in them, or the first error."""
         now = await run_in_threadpool(self._library.run, request.path_params["run_id"])
         log = await run_in_threadpool(now.log, request.path_params["pod"])
         if log is None:
             return PlainTextResponse("There is no log of this pod here.\n", status_code=404)
         state = {"note": log.note, "isGrowing": log.is_growing, "isBehind": log.is_behind}
+        if request.query_params.get("first_error"):
+            error = now.snapshot.error
+            known = error.line if error is not None and error.pod == request.path_params["pod"] else ""
+            return JSONResponse({"text": known or await run_in_threadpool(first_error, log.path), **state})
         text = request.query_params.get("search", "")
         if text:
             found = await run_in_threadpool(search, log.path, text)

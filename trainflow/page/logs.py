@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainflow.failures.judging import Evidence, judge
+
 MAX_LINES = 10_000
 """Most lines that are sent at once."""
 
@@ -60,6 +62,16 @@ def read_tail(log: Path, *, since: int | None = None) -> Tail:
     whole = data[: data.rfind(b"\n") + 1]
     lines = whole.decode("utf-8", "replace").split("\n")[:-1]
     return Tail(lines=lines[-MAX_LINES:], offset=begin + len(whole), is_whole=not cut and len(lines) <= MAX_LINES)
+
+
+def first_error(log: Path) -> str:
+    """The line of a log by that the failure of its pod is judged; empty without one.
+
+    Raises:
+        OSError: If the file cannot be read.
+    """
+    verdict = judge(Evidence(lines=read_tail(log).lines, exit_code=1))
+    return verdict.quotation or (verdict.excerpt.lines[0] if verdict.excerpt.place else "")
 
 
 def search(log: Path, text: str) -> Found:

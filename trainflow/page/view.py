@@ -20,7 +20,7 @@ from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
-from trainflow.record.last_lines import last_own_line
+from trainflow.record.pod_messages import cause
 from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
@@ -49,7 +49,7 @@ class PodRow:
     ran_for: str
     exit_code: str
     note: str
-    """The last line of the program's own in its message; the log has the others."""
+    """The line by that its failure is judged; the log has the others."""
     has_log: bool
     busy: str = "–"
     """Utilization of its node, in per cent."""
@@ -108,6 +108,7 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "pods_in_words": pods_in_words(snapshot),
         "hidden_pods": max(0, len(snapshot.pods) - MAX_POD_ROWS),
         "notices": notices(now),
+        "evidence_has_log": snapshot.error is not None and snapshot.error.pod in _with_log(now),
         "can_stop": now.can_stop,
         "can_resume": now.can_resume,
         "continues": _continued(snapshot),
@@ -177,12 +178,18 @@ def pod_rows(snapshot: RunState, logs: set[str], utilization: Utilization | None
             label=pod.name.removeprefix(f"{snapshot.run_id}-"),
             ran_for=duration(((pod.finished_at or end) - pod.started_at).total_seconds()) if pod.started_at else "–",
             exit_code=_exit_code_in_words(pod.exit_code),
-            note=last_own_line(pod.message or pod.reason or "") if pod.phase != "Succeeded" else "",
+            note=_note(pod, snapshot),
             has_log=pod.name in logs,
             busy=_busy_of(pod, snapshot, by_node),
         )
         for pod in pods
     ]
+
+
+def _note(pod: Pod, snapshot: RunState) -> str:
+    if pod.phase == "Succeeded":
+        return ""
+    return cause(pod.name, pod.message or "", pod.exit_code, snapshot.error) or pod.reason or ""
 
 
 def _exit_code_in_words(code: int | None) -> str:

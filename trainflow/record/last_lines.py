@@ -1,21 +1,16 @@
-"""The last lines of a program under torchrun, with torchrun's own lines separated from the program's."""
+"""The last lines of a program, with those of launchers and libraries separated from the program's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-REPORT = re.compile(
-    r"torch/distributed/elastic/.*failed \(exitcode: |^W\d{4} .*torch/distributed/elastic/.*Sending process "
-)
-"""Beginning of torchrun's report: some forty lines of its own traceback behind the program's."""
+from trainflow.failures.noise import FRAMES, kinds
+from trainflow.record.wording import count
 
-_TRACEBACK = re.compile(r"^(\[[^\]]*\]:)?\s*Traceback \(most recent call last\):")
-_FRAME = re.compile(r'^(\[[^\]]*\]:)?\s+File "(?P<path>[^"]+)", line \d+')
-_LAUNCHER = re.compile(r"/torch/distributed/(run\.py|launcher/|elastic/)|/bin/torchrun$|^<frozen runpy>$|/runpy\.py$")
-"""Files of torchrun and of `python -m`, which a program's author cannot change."""
+_FRAME = re.compile(r'^(\[[^\]]*\]:)?\s+File "')
 
 
 @dataclass(frozen=True)
@@ -28,9 +23,9 @@ class Part:
 
 
 def parts(text: str) -> list[Part]:
-    """The lines in their order, without any loss: the program's, torchrun's frames, and torchrun's report."""
+    """The lines in their order, without any loss: the program's, and those of launchers and libraries."""
     found = []
-    for kind, group in groupby(_told_apart(text.split("\n")), key=lambda told: told[0]):
+    for kind, group in groupby(kinds(text.split("\n")), key=lambda told: told[0]):
         lines = [line for _, line in group]
         found.append(Part("\n".join(lines), _summary(kind, lines)))
     return found
@@ -44,34 +39,16 @@ def last_own_line(text: str) -> str:
 
 
 def own_lines(lines: Iterable[str]) -> list[str]:
-    """The lines with each block of torchrun's as one, which says what was there: its report is longer than a terminal,
-    and the program's error stands above it."""
+    """The lines with each block of others as one, which says what was there: torchrun's report is longer than a
+    terminal, and the program's error stands above it."""
     found: list[str] = []
     for part in parts("\n".join(lines)):
         found += [f"({part.folded})"] if part.folded else part.text.split("\n")
     return found
 
 
-def _told_apart(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    kind = ""
-    for line in lines:
-        if kind == "report" or REPORT.search(line):
-            kind = "report"
-        elif frame := _FRAME.match(line):
-            kind = "frames" if _LAUNCHER.search(frame["path"]) else ""
-        elif _TRACEBACK.match(line) or not _is_indented(line):
-            kind = ""
-        yield kind, line
-
-
-def _is_indented(line: str) -> bool:
-    return line.partition("]:")[2].startswith("    ") if line.startswith("[") else line.startswith("    ")
-
-
 def _summary(kind: str, lines: Iterable[str]) -> str:
-    if kind == "report":
-        return "report of torchrun"
-    if not kind:
-        return ""
+    if not kind.startswith(FRAMES):
+        return kind
     frames = sum(_FRAME.match(line) is not None for line in lines)
-    return f"{frames} {'frame' if frames == 1 else 'frames'} of torchrun"
+    return f"{count(frames, 'frame')} of {kind.removeprefix(FRAMES)}"

@@ -21,6 +21,7 @@ from trainflow.links import execution_link, object_link
 from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
+from trainflow.record.pod_messages import cause
 from trainflow.record.results import status_suffix
 from trainflow.record.wording import count, duration, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
@@ -516,7 +517,7 @@ def _pod_rows(record: RunRecord, logs: set[str]) -> list[PodRow]:
             duration=_pod_duration(pod),
             log=f"logs/{pod.name}.log" if f"{pod.name}.log" in logs else None,
             is_rank0=pod.name == job.rank0,
-            summary=last_own_line(pod.message or ""),
+            summary=cause(pod.name, pod.message or "", pod.exit_code, record.error),
             message=_unless_one_line(pod.message or ""),
         )
         for stage, job in record.jobs.items()
@@ -532,11 +533,11 @@ def _pod_duration(pod: Pod) -> str:
 
 def _finding(finding: Mapping[str, Any]) -> dict[str, Any]:
     """A diagnosis, sorted into its title, its facts and the parts of its log lines, whatever fields it has."""
-    lines = finding.get("last_lines")
+    lines = finding.get("evidence") or finding.get("last_lines")
     text = "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines or "")
     facts = {
         str(key).replace("_", " "): value
         for key, value in finding.items()
-        if key not in ("pod", "last_lines") and value is not None
+        if key not in ("pod", "evidence", "last_lines") and value is not None
     }
     return {"title": str(finding.get("pod") or "Diagnosis"), "facts": facts, "parts": parts(text)}

@@ -28,3 +28,20 @@ class RunError:
     checkpoint: str | None = None
     """Path of the checkpoint that the program may have failed to open; None if it had passed its first step, or began
     without one."""
+    excerpt: tuple[str, ...] = ()
+    """The lines of the log around the one that decided, without those of libraries and launchers; the last lines if
+    none decided."""
+    place: str = ""
+    """File and line of the program's own innermost call there, such as `fit.py:36`; empty if it is not known."""
+    rank: int | None = None
+    """The rank that printed these lines; None if the log does not say so."""
+
+    def __post_init__(self) -> None:
+        """A document in JSON has a list."""
+        object.__setattr__(self, "excerpt", tuple(self.excerpt))
+
+    @property
+    def source(self) -> str:
+        """Origin of the excerpt, for the line above it: rank, pod, and place in the program."""
+        rank = "" if self.rank is None else f"rank {self.rank}"
+        return ", ".join(filter(None, [rank, f"pod {self.pod}" if self.pod else "", self.place]))

@@ -86,7 +86,7 @@ def test_an_aborted_run_is_torn_down_and_a_message_is_sent(aws: Aws, cluster: Fa
     assert {
         "What happened: the run was stopped.",
         "What was done: its jobs are deleted, and the nodes that no other run needs are released.",
-        f"What to do: nothing, or continue it from its newest checkpoint: trainflow resume {run.run_id}.",
+        f"What to do: nothing, or continue it, if it has saved a checkpoint: trainflow resume {run.run_id}",
         f"Last lines: s3://artifacts/runs/{run.run_id}/logs/",
         f"Logs: trainflow logs {run.run_id}",
         f"Its ARN: {run.execution_arn}",

@@ -127,7 +127,9 @@ def test_the_program_is_quoted_and_not_torchruns_report_about_it() -> None:
         *TORCHRUN_REPORT,
     )
     error = failed(FAILED, [pod(termination_message="\n".join(log))], last_step=None, log=log)
-    assert str(error) == "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error): ValueError: no flux"
+    assert (
+        str(error) == "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error): ValueError: no flux (train.py:3)"
+    )
 
 
 def test_a_program_without_output_is_not_quoted() -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import lost_files_warning
 from trainflow.workflow.run import LimitWarning, MetricsCursor, Stage
-from trainflow.workflow.run_record import RunError
+from trainflow.workflow.run_record import Cost, Restart, RunError, RunRecord, SavedCheckpoint
 from trainflow.workflow.run_status import RunStatus
 
 GOLDEN = Path(__file__).parents[2] / "assets" / "messages.txt"
@@ -33,6 +34,38 @@ LOST = RunError(
     rule="node lost",
     pod="x-1",
     node="n7",
+)
+BAD_BATCH = RunError(
+    name="ScriptFailed",
+    message="Pod 'x-1' on node 'n7' ended with exit code 1 (Error) after step 40: ValueError: label of -1 (fit.py:16).",
+    what_to_do="Correct the program.",
+    rule="error in the program",
+    line="ValueError: label of -1",
+    pod="x-1",
+    excerpt=(
+        "Traceback (most recent call last):",
+        '  File "/code/fit.py", line 33, in <module>',
+        "    main()",
+        '  File "/code/fit.py", line 24, in main',
+        "    check(batch)",
+        '  File "/code/fit.py", line 16, in check',
+        '    raise ValueError("label of -1")',
+        "ValueError: label of -1",
+    ),
+    place="fit.py:16",
+    rank=1,
+)
+RECORD = RunRecord(
+    run_id=RUN.run_id,
+    status=RunStatus.FAILED,
+    error=BAD_BATCH,
+    spec={},
+    started_at=STARTED_AT,
+    ended_at=STARTED_AT + timedelta(minutes=95),
+    restarts=[Restart(stage="training", attempt=1, at=STARTED_AT, error="NodeLost", message="lost")],
+    avoided_nodes=["n9"],
+    checkpoints=[SavedCheckpoint(step=20), SavedCheckpoint(step=30)],
+    cost=Cost(node_hours=3.0, usd=63.4, region="us-west-2"),
 )
 OUT_OF_SIGHT = RunError(
     name="ClusterUnavailable", message="no answer for 30 minutes", what_to_do="Look at the cluster."
@@ -71,6 +104,10 @@ def _of_ends() -> Iterator[tuple[str, str, str]]:
             RunStatus.FAILED,
             {"error": LOST, "progress": PROGRESS, "folder": FOLDER, "avoided_nodes": ("n7", "n9")},
         ),
+        "a run whose program failed after a restart": (
+            RunStatus.FAILED,
+            {"error": BAD_BATCH, "progress": PROGRESS, "folder": FOLDER, "tear_down": True, "record": RECORD},
+        ),
         "a run that failed before its first step, on the second choice of nodes": (
             RunStatus.FAILED,
             {
@@ -94,6 +131,8 @@ def _of_ends() -> Iterator[tuple[str, str, str]]:
     stopped: dict[str, Any] = {"status": RunStatus.ABORTED, "error_name": None, "folder": None}
     subject = messages.subject(RUN.run_id, RunStatus.ABORTED)
     yield "a run that was stopped", subject, messages.stopped(**NAMES, **stopped, kept=False)
+    known: dict[str, Any] = {**stopped, "folder": FOLDER, "record": RECORD}
+    yield "a run that was stopped after a checkpoint", subject, messages.stopped(**NAMES, **known, kept=False)
     named = {**stopped, "error_name": "States.Runtime", "folder": FOLDER, "warnings": [LOST_MODEL]}
     yield "a run that ended with its pods kept", subject, messages.stopped(**NAMES, **named, kept=True)
 
@@ -107,6 +146,13 @@ def _of_running_runs() -> Iterator[tuple[str, str, str]]:
     yield (
         "a training that is submitted again without its bad node",
         *messages.restarted(**again, job=TRAINING, avoided_nodes=("n7",), progress=PROGRESS, folder=FOLDER),
+    )
+    saved = PROGRESS.model_copy(update={"last_checkpoint": 30})
+    yield (
+        "a training that is submitted again after a checkpoint",
+        *messages.restarted(
+            **{**again, "error": BAD_BATCH}, job=TRAINING, avoided_nodes=(), progress=saved, folder=FOLDER
+        ),
     )
     precompile = job_ref(RUN, Stage.PRECOMPILE)
     yield (
@@ -153,6 +199,10 @@ def test_every_message_is_what_people_are_meant_to_read() -> None:
 def test_a_subject_fits_into_what_sns_takes_and_keeps_the_end_of_a_long_name() -> None:
     for what, subject, _ in all_messages():
         assert len(subject) < 100, what
+    error = replace(BAD_BATCH, line="ValueError: " + "ö" * 200)
+    subject = messages.subject(RUN.run_id, RunStatus.FAILED, error=error)
+    assert len(subject) == messages.LONGEST_SUBJECT
+    assert subject.isascii() and subject.endswith("...")
     longest = "x" * (messages.LONGEST_TITLE - 3) + "end"
     assert longest in messages.subject(longest, RunStatus.SUCCEEDED)
     cut = messages.subject(f"y{longest}", RunStatus.SUCCEEDED)

@@ -4,16 +4,18 @@ look."""
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from lambdas.handlers import notify
 from lambdas.logic.jobs import job_of
-from tests.fakes.runs import run_of
-from tests.unit.lambdas.conftest import CONTEXT, Aws
+from tests.fakes.runs import STARTED_AT, run_of
+from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from trainflow.failures.judgement import Judgement, to_text
 from trainflow.workflow.run import MetricsCursor, Stage
+from trainflow.workflow.run_record import RunRecord, RunStatus, SavedCheckpoint
 from trainflow.workflow.run_table import row_of
 
 RUN = run_of()
@@ -49,13 +51,13 @@ def test_a_restart_says_what_happened_what_was_done_and_where_to_look(aws: Aws) 
     aws.table.begin(row_of(RUN))
     tell()
     ((subject, text),) = aws.messages
-    assert subject == f"Trainflow: {RUN.run_id} restarts"
+    assert subject == f"Trainflow: {RUN.run_id} restarts: NodeLost"
     lines = text.splitlines()
     assert f"What happened: the job '{RUN.run_id}-training-1' failed with NodeLost: {LOST}" in lines
     assert "Judged by: node lost" in lines
     assert (
-        "What was done: the job was deleted and is submitted again, as attempt 2. It continues from the newest "
-        "checkpoint, if there is one." in lines
+        "What was done: the job was deleted and is submitted again, as attempt 2. No checkpoint of the run is known. "
+        "Without one, it begins at its first step." in lines
     )
     assert any(line.startswith("What to do: nothing now. If it fails in the same way again: ") for line in lines)
     assert {"Steps: 40", f"Last lines: s3://artifacts/runs/{RUN.run_id}/logs/"} <= set(lines)
@@ -123,12 +125,12 @@ def test_a_failure_says_what_happened_what_was_done_what_to_do_and_where_to_look
     event = failure() | {"progress": MetricsCursor(last_step=40).model_dump(mode="json"), "tear_down": tear_down}
     notify.lambda_handler(event, CONTEXT)
     ((subject, text),) = aws.messages
-    assert subject == f"Trainflow: {RUN.run_id} FAILED"
+    assert subject == f"Trainflow: {RUN.run_id} FAILED: NodeLost"
     lines = text.splitlines()
     assert f"What happened: {LOST}" in lines
     assert any(line.startswith(f"What was done: {done}") for line in lines)
     assert any(line.startswith("What to do: ") and " RUN" not in line for line in lines)
-    assert {f"Last lines: {FOLDER}logs/", f"Logs: trainflow logs {RUN.run_id}"} <= set(lines)
+    assert {f"Last lines: {FOLDER}logs/", f"Logs: trainflow logs {RUN.run_id} --pod x-1"} <= set(lines)
     assert any(line.startswith("Report: https://") for line in lines)
 
 
@@ -147,3 +149,30 @@ def failure() -> dict[str, Any]:
         "error": {"Error": "NodeLost", "Cause": json.dumps({"errorMessage": JUDGED, "errorType": "NodeLost"})},
         "folder": FOLDER,
     }
+
+
+def test_a_failure_has_duration_and_restarts_of_the_record_that_was_written(aws: Aws) -> None:
+    record = RunRecord(
+        run_id=RUN.run_id,
+        status=RunStatus.FAILED,
+        spec={},
+        started_at=STARTED_AT,
+        ended_at=STARTED_AT + timedelta(minutes=95),
+        checkpoints=[SavedCheckpoint(step=30)],
+    )
+    aws.client("s3").put_object(
+        Bucket=ARTIFACT_BUCKET, Key=f"runs/{RUN.run_id}/run.json", Body=record.model_dump_json().encode()
+    )
+    notify.lambda_handler(failure(), CONTEXT)
+    ((_, text),) = aws.messages
+    assert "Duration: 1 h 35 min" in text
+    assert f"To continue from the checkpoint of step 30: trainflow resume {RUN.run_id}" in text
+
+
+@pytest.mark.parametrize("content", [b"{}", b"not JSON", None])
+def test_a_record_that_cannot_be_read_keeps_no_message_back(aws: Aws, content: bytes | None) -> None:
+    if content is not None:
+        aws.client("s3").put_object(Bucket=ARTIFACT_BUCKET, Key=f"runs/{RUN.run_id}/run.json", Body=content)
+    notify.lambda_handler(failure(), CONTEXT)
+    ((_, text),) = aws.messages
+    assert "Duration" not in text and "resume" not in text

@@ -12,6 +12,7 @@ from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import last_own_line, own_lines
+from trainflow.record.pod_messages import cause
 from trainflow.record.wording import clock, significant, size, speed_of
 from trainflow.workflow.run import Stage
 
@@ -162,8 +163,8 @@ class PlainView:
 
     def _logs(self, snapshot: RunState) -> Iterator[str]:
         """The last lines of failed pods, once the run has ended and all of them have arrived."""
-        if snapshot.ended_at is None:
-            return
+        if snapshot.ended_at is None or (snapshot.error is not None and snapshot.error.excerpt):
+            return  # the summary shows what decided
         for pod, lines in snapshot.last_lines.items():
             if pod not in self._logs_printed and lines:
                 self._logs_printed.add(pod)
@@ -225,7 +226,7 @@ def _pod_line(pod: Pod) -> str:
     if pod.exit_code is not None:
         told.append(f"exit code {pod.exit_code}")
     if pod.phase not in ("Running", "Succeeded") and (pod.message or pod.reason):
-        told.append(last_own_line(pod.message or "") or str(pod.reason))
+        told.append(cause(pod.name, pod.message or "", pod.exit_code, None) or str(pod.reason))
     return ", ".join(told)
 
 

@@ -317,7 +317,7 @@ def at_time(moment: datetime, snapshot: RunState) -> str:
 def _last_lines(snapshot: RunState) -> list[RenderableType]:
     """Last lines of the first pod that failed; the other ones are mostly its victims."""
     failed = [pod for pod in snapshot.pods if pod.phase == "Failed" and snapshot.last_lines.get(pod.name)]
-    if not failed:
+    if not failed or (snapshot.error is not None and snapshot.error.excerpt):  # the summary shows what decided
         return []
     first = min(failed, key=lambda pod: (pod.finished_at is None, pod.finished_at, pod.name))
     lines = own_lines(snapshot.last_lines[first.name])[-NUM_LAST_LINES:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -12,33 +13,49 @@ from trainflow.cli.terminal import Console
 from trainflow.record.run_states import state_of_record
 from trainflow.record.situation import restarts_in_words, situation
 from trainflow.record.wording import duration, significant, speed_of
-from trainflow.workflow.run_record import RunRecord
+from trainflow.workflow.run_record import RunError, RunRecord
+
+LABEL_WIDTH = 15
+"""Columns of a fact's name."""
 
 
 def summarize(record: RunRecord, console: Console, *, report: Path | None = None) -> None:
     """Prints how a run ended, what came of it, what to do after a failure, and where the report is."""
     end = situation(state_of_record(record, ()))
-    facts = _facts(record, report)
     console.print()
     words = end.kind.value.lower() if record.status.is_over else "goes on"
     console.print(Text(f"Run {words}: {record.run_id}", style=STYLES[end.tone]))
+    if record.error is not None:
+        _print_facts([("error", record.error.name), ("what happened", record.error.message)], console)
+        _print_evidence(record.error, console)
+    _print_facts(_facts(record, report), console)
+
+
+def _print_facts(facts: Sequence[tuple[str, str]], console: Console) -> None:
     if not console.is_terminal:  # no width to wrap at
         for label, value in facts:
-            console.print(Text(f"{label:<15}{value}"), soft_wrap=True)
+            console.print(Text(f"{label:<{LABEL_WIDTH}}{value}"), soft_wrap=True)
         return
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="dim", no_wrap=True, min_width=LABEL_WIDTH - 2)
     table.add_column(overflow="fold")
     for label, value in facts:
         table.add_row(label, Text(value))
     console.print(table)
 
 
+def _print_evidence(error: RunError, console: Console) -> None:
+    """Print the lines of the log that decided, and where they come from."""
+    if not error.excerpt:
+        return
+    console.print(Text(f"{'evidence':<{LABEL_WIDTH}}{error.source or 'last lines'}", style="dim"), soft_wrap=True)
+    for line in error.excerpt:
+        console.print(Text(f"  {line}"), soft_wrap=True)
+
+
 def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if record.error is not None:
-        facts.append(("error", record.error.name))
-        facts.append(("what happened", record.error.message))
         facts.append(("what to do", record.error.what_to_do))
     if record.restarts:
         facts.append(("restarts", restarts_in_words(record.restarts, record.avoided_nodes)))

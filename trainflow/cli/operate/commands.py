@@ -65,7 +65,21 @@ class Export(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    reading = (plan, list_, status, watch, logs, metrics, compare, report, artifacts, tensorboard, export, places)
+    reading = (
+        plan,
+        list_,
+        status,
+        watch,
+        logs,
+        metrics,
+        compare,
+        report,
+        artifacts,
+        messages,
+        tensorboard,
+        export,
+        places,
+    )
     for command in (*reading, top, exec_, stop, resume, grid, sweep):
         app.command(command.__name__.rstrip("_"))(_plain_errors(command))
 
@@ -379,6 +393,19 @@ def artifacts(
         typer.echo(table(("FILE", "SIZE"), [(one.name, size(one.size)) for one in found]))
     else:
         typer.echo("The run has published nothing yet.", err=True)
+
+
+def messages(run: RunId, local: Local = False, place: PlaceName = None, out: Out = OUT, home: Home = HOME) -> None:
+    """Print the messages that were sent about RUN.
+
+    The twin keeps them as mails in the run's folder. A deployment sends them, and keeps none.
+    """
+    reader = open_reader(local=local, place=place, out=out, home=home)
+    found = reader.messages(reader.describe(run).run_id)
+    if not found:
+        typer.echo("No message has been sent about the run.", err=True)
+    for message in found:
+        typer.echo(f"Subject: {message.subject}\nDate: {message.sent_at:%Y-%m-%d %H:%M:%S} UTC\n\n{message.text}\n")
 
 
 def tensorboard(

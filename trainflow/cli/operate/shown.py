@@ -92,7 +92,10 @@ def details_text(run: RunState, now: datetime) -> str:
     facts += [("warning", warning) for warning in run.warnings]
     if run.trouble:
         facts.append(("not known", run.trouble))
-    text = plain_text("\n".join(f"{name:<10}{value}" for name, value in facts))
+    text = "\n".join(f"{name:<10}{value}" for name, value in facts)
+    if run.error and run.error.excerpt:
+        text = "\n".join([text, "", run.error.source or "last lines", *(f"  {line}" for line in run.error.excerpt)])
+    text = plain_text(text)
     if not run.pods:
         return text
     rows = [

@@ -121,6 +121,31 @@ async function openLog(pod) {
   byId("log-search").focus({ preventScroll: true });
 }
 
+// Shows the line by that the failure of a pod is judged, with the lines around it.
+async function showFirstError() {
+  const { pod } = log;
+  const answer = await ask(`${base}/logs/${encodeURIComponent(pod)}?first_error=yes`);
+  if (!answer.ok || pod !== log.pod) return;
+  const { text: wanted } = await answer.json();
+  if (byId("log-search").value) {
+    byId("log-search").value = "";
+    await searchLog();
+  }
+  const at = wanted ? log.lines.findIndex((line) => line.includes(wanted)) : -1;
+  if (at < 0) {
+    byId("log-note").textContent = "No line that is shown here is an error that ended the program.";
+    return;
+  }
+  byId("log-follow").checked = false;
+  const mark = document.createElement("mark");
+  mark.textContent = log.lines[at];
+  const before = log.lines.slice(0, at).map((line) => `${line}\n`).join("");
+  const after = log.lines.slice(at + 1).map((line) => `\n${line}`).join("");
+  const text = byId("log-text");
+  text.replaceChildren(before, mark, after);
+  text.scrollTop = mark.offsetTop - text.offsetTop - text.clientHeight / 2;
+}
+
 async function readLog() {
   if (!log.pod || byId("log-search").value) return;
   const { pod, offset: asked } = log;
@@ -191,10 +216,15 @@ function* marked(line, wanted) {
   yield line.slice(at + wanted.length);
 }
 
-byId("pods").addEventListener("click", (event) => {
-  const button = event.target.closest("button.log");
-  if (button) openLog(button.dataset.pod);
-});
+for (const id of ["pods", "notices"]) {
+  byId(id).addEventListener("click", async (event) => {
+    const button = event.target.closest("button.log");
+    if (!button) return;
+    await openLog(button.dataset.pod);
+    if (button.dataset.jump) await showFirstError();
+  });
+}
+byId("log-first-error").addEventListener("click", showFirstError);
 byId("rank-form")?.addEventListener("submit", (event) => {
   event.preventDefault();
   openLog(`rank ${Number(byId("rank").value)}`);

@@ -1,0 +1,70 @@
+"""A pod's message is the cause of its failure, whichever rank printed the last line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.unit.failures.failed_programs import LIB, PROGRAMS, elastic_report
+from trainflow.observed.pod import read_pod
+from trainflow.record.pod_messages import cause
+from trainflow.workflow.run_error import RunError
+
+CONNECTION_LOST = """\
+[rank0]:     work.wait()
+[rank0]: RuntimeError: [pair.cc:547] Connection closed by peer [127.0.0.1]:40000
+[rank0]: This may be because the peer crashed before reporting an error. GLHF!
+"""
+
+
+def test_the_cause_is_the_line_that_is_judged_and_not_the_last_one() -> None:
+    assert cause("pod-0", PROGRAMS[0].log, 1, None) == "ValueError: bad batch"
+    assert "Connection closed by peer" in cause("pod-0", CONNECTION_LOST, 1, None)
+
+
+def test_a_message_with_lines_of_launchers_only_has_no_cause() -> None:
+    assert cause("pod-0", elastic_report(1), 1, None) == ""
+    assert cause("pod-0", elastic_report(1)[-1500:], 1, None) == ""
+
+
+def test_the_rest_of_a_line_at_the_beginning_of_a_cut_message_is_no_cause() -> None:
+    report = elastic_report(1, others=tuple((rank, -15) for rank in (0, 2, 3, 4, 5, 6)))
+    message = f"\ufffd\ufffd\ufe0f\n{report}".strip()
+    assert len(message.encode()) > 2000
+    assert cause("pod-0", message, 1, None) == ""
+
+
+def test_the_pod_that_the_error_names_has_its_line() -> None:
+    error = RunError(name="ScriptFailed", message="", what_to_do="", line="ValueError: bad batch", pod="pod-1")
+    assert cause("pod-1", elastic_report(1), 1, error) == "ValueError: bad batch"
+    assert cause("pod-0", "OOMKilled", 137, error) == "OOMKilled"
+
+
+def test_a_pod_that_the_cluster_has_ended_does_not_show_torchruns_document() -> None:
+    document = {
+        "message": "SignalException: Process 61 got signal: 15",
+        "extraInfo": {
+            "py_callstack": "Traceback (most recent call last):\n"
+            f'  File "{LIB}/torch/distributed/run.py", line 1, in main\n'
+            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 61 got signal: 15\n",
+            "timestamp": "1764230000",
+        },
+    }
+    message = read_pod(failed_pod(json.dumps({"message": document}))).message
+    assert message is not None and "extraInfo" not in message
+    assert cause("pod-0", message, 1, None) == ""
+
+
+def test_an_error_file_of_torchrun_is_shown_by_its_exception() -> None:
+    stack = "Traceback (most recent call last):\n  File \"/code/fit.py\", line 3, in main\nKeyError: 'x'\n"
+    message = {"message": "KeyError: 'x'", "extraInfo": {"py_callstack": stack}}
+    assert (
+        cause("pod-0", read_pod(failed_pod(json.dumps({"message": message}))).message or "", 1, None) == "KeyError: 'x'"
+    )
+
+
+def failed_pod(left: str) -> dict[str, Any]:
+    """A failed pod that has left a termination message, as the API serves it."""
+    ended = {"exitCode": 1, "reason": "Error", "message": left}
+    status = {"phase": "Failed", "containerStatuses": [{"name": "workload", "state": {"terminated": ended}}]}
+    return {"metadata": {"name": "pod-0"}, "spec": {"containers": [{"name": "workload"}]}, "status": status}

@@ -1,0 +1,41 @@
+"""A failed pod's cause in one line: a pod leaves the last lines of its log, and another rank may have printed those."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from trainflow.failures.noise import without_noise
+from trainflow.workflow.run_error import RunError
+
+CUT_BYTES = 2000
+"""Size of a message that may begin amid a line: the kubelet takes the last 2,048 bytes of a log."""
+
+CACHED_MESSAGES = 512
+"""Messages whose cause is known: a page is drawn every second, and has up to 64 pods."""
+
+
+def cause(pod: str, message: str, exit_code: int | None, error: RunError | None) -> str:
+    """The line by that a pod's failure is judged.
+
+    Args:
+        pod: The pod's name.
+        message: Its message, of one line or more; may be empty.
+        exit_code: Its exit code.
+        error: The error of its run. The line that decided it comes from the pod's whole log.
+    """
+    if error is not None and error.pod == pod and error.line:
+        return error.line
+    return _judged(message, exit_code) if "\n" in message.strip() else message.strip()
+
+
+@lru_cache(maxsize=CACHED_MESSAGES)
+def _judged(message: str, exit_code: int | None) -> str:
+    from trainflow.failures.judging import Evidence, judge
+
+    lines = message.splitlines()
+    if len(message.encode()) > CUT_BYTES:  # its first line may have lost its beginning
+        lines = lines[1:]
+    own = [line for line in without_noise(lines) if line.strip()]
+    if not own:
+        return ""
+    return judge(Evidence(lines=own, exit_code=exit_code)).quotation or own[-1].strip()
