@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,8 @@ def still(rank: Rank, _number: int) -> Rank:
 
 def with_process(**changes: Callable[[int], float]) -> Change:
     def change(rank: Rank, number: int) -> Rank:
-        return replace(rank, process=replace(rank.process, **{name: of(number) for name, of in changes.items()}))
+        values: dict[str, Any] = {name: of(number) for name, of in changes.items()}
+        return replace(rank, process=replace(rank.process, **values))
 
     return change
 
@@ -53,7 +55,7 @@ def reports(
     change: Change, stack: Callable[[int, int], Stack], *, ranks: int = 2, looks: int = 60, stillness: Stillness
 ) -> list[tuple[float, Action]]:
     """Actions beyond those of taking stacks, with their times; the change is that of the last rank only."""
-    found = []
+    found: list[tuple[float, Action]] = []
     for number in range(looks):
         gang = [Rank(number=rank, process=process(pid=10 + rank), children=()) for rank in range(ranks)]
         look = Look(at=1000 + EVERY * number, ranks=[*gang[:-1], change(gang[-1], number)])

@@ -20,6 +20,7 @@ from trainer.runtime.workers import Worker
 from trainer.steps.hangs import dumps, processes, sitecustomize
 from trainer.steps.hangs.processes import Rank
 from trainer.steps.hangs.stillness import Action, Look, Stack, Stillness
+from trainflow.protocol import variables
 from trainflow.protocol.stacks import Group, NodeStacks, stacks_line
 
 LOOKS = 12
@@ -39,7 +40,9 @@ def watched(quiet_seconds: float, node: Node, run: Callable[[Mapping[str, str]],
         node: This node.
         run: Runs the program with further environment variables, and returns its exit code.
     """
-    if not processes.PROC.joinpath("self", "stat").exists():
+    # A compiler is judged by its output, and a program that it starts is meant to wait for it.
+    is_training = os.environ.get(variables.STAGE) == variables.TRAINING
+    if not (is_training and processes.PROC.joinpath("self", "stat").exists()):
         return run({})
     folder = Path(tempfile.mkdtemp(prefix="stacks-"))
     shutil.copyfile(sitecustomize.__file__, folder / "sitecustomize.py")
