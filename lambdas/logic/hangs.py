@@ -11,6 +11,7 @@ from trainflow.errors import JobStalled, TrainflowError, named_error
 from trainflow.failures.judgement import Judgement
 from trainflow.failures.standstill import Standstill, standstill
 from trainflow.observed.job import JobStatus
+from trainflow.protocol.ended_ranks import LINE
 from trainflow.protocol.stacks import NodeStacks, newest_stacks
 from trainflow.record.wording import duration
 from trainflow.workflow.run import HungAt, JobRef, MetricsCursor, Stage
@@ -57,11 +58,13 @@ def breaks_rhythm(job: JobRef, status: JobStatus, progress: MetricsCursor, *, no
 def still_gang(job: JobRef, pods: Sequence[PodEvidence]) -> StillGang | None:
     """The gang whose ranks stand still by the stacks in its logs; None if a rank of a running pod may go on.
 
+    A pod whose ranks have all ended has none that could.
+
     Args:
         job: The job.
         pods: Its pods with the last lines of their logs; may be short.
     """
-    running = [each for each in pods if each.pod.exit_code is None]
+    running = [each for each in pods if each.pod.exit_code is None and LINE not in each.lines]
     reports = {each.pod.name: newest_stacks(each.lines) for each in running}
     nodes = [stacks for stacks in reports.values() if stacks is not None]
     found = standstill(nodes)

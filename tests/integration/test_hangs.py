@@ -52,7 +52,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
 
 NAMED = {
     "sleeps": (": time.sleep(3600)", "Rank {rank} sleeps"),
-    "leaves": (": dist.all_reduce(loss)", "Rank {rank} has ended, and the others wait in all_reduce"),
+    "leaves": ("timedelta(hours=1))", "Rank {rank} has ended, and the others wait in the gang's store"),
     "deadlocks": (": with second:", "Rank {rank} waits for a lock, as another of its threads does: a deadlock"),
     "reads": ('path.open("rb").read(1)', "Rank {rank} waits for a file or a device ("),
     "loads": (": batches.get()", "Rank {rank} waits for a worker process that has ended"),
@@ -74,7 +74,7 @@ def require_named(ended: Ended, kind: str, *, rank: int) -> None:
 
 
 def test_a_gang_whose_rank_sleeps_is_ended_with_the_rank_and_its_line(run: Run) -> None:
-    hard = {"max_restarts": 0, "stall_minutes": 0.5}
+    hard = {"max_restarts": 0, "stall_minutes": 0.25}
     ended = run("hangs-000000000001", "sleeps", nodes=2, processes=1, limits=hard, seconds=0.2)
     require_named(ended, "sleeps", rank=1)
     assert ended.record.error is not None

@@ -46,6 +46,7 @@ class Standstill:
 _LIBRARY = ("site-packages/", "dist-packages/", "python3.", "<frozen")
 _COLLECTIVE = re.compile(r"packages/(?:torch/distributed/|torch/nn/parallel/|deepspeed/comm/|horovod/)")
 _BACKWARD = "_engine_run_backward"
+_STORE_TEXT = re.compile(r"store\w*\.(?:wait|get)\(", re.IGNORECASE)
 _WRAPPERS = ("wrapper", "inner", "__call__", "_call_impl")
 _QUEUE_FILES = ("/multiprocessing/", "/queue.py", "/torch/utils/data/dataloader.py")
 _LOCK_TEXT = re.compile(r"^(?:async )?with (?!open|.*\()|\.acquire\(|\.join\(|\.wait\(")
@@ -128,6 +129,8 @@ def _collective(stack: Sequence[Frame]) -> str:
     named = next((frame.function for frame in inner if frame.function not in _WRAPPERS), "")
     if inner:
         return named or "a collective operation"
+    if stack and _STORE_TEXT.search(stack[0].text):
+        return "the gang's store"
     return "the backward pass" if stack and stack[0].function == _BACKWARD else ""
 
 

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -74,6 +75,13 @@ KINDS: dict[str, Callable[[], None]] = {
 }
 
 
+def meet(step: int) -> None:
+    """Wait for all ranks by keys: gloo would notice the end of a rank, which NCCL does not."""
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"{step}-{dist.get_rank()}", "here")
+    store.wait([f"{step}-{rank}" for rank in range(dist.get_world_size())], timedelta(hours=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=KINDS, required=True)
@@ -87,7 +95,10 @@ def main() -> None:
         if step == parsed.step and dist.get_rank() == parsed.rank:
             KINDS[parsed.kind]()
         loss = torch.ones(1) / step
-        dist.all_reduce(loss)
+        if parsed.kind == "leaves":
+            meet(step)
+        else:
+            dist.all_reduce(loss)
         time.sleep(parsed.seconds)
         if dist.get_rank() == 0:
             print(f"step {step} loss {loss.item():.4f}", flush=True)

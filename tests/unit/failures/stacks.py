@@ -46,6 +46,7 @@ COLLECTIVES: dict[str, tuple[Thread, str]] = {
         ),
         "all_gather_into_tensor",
     ),
+    "a key of the store": (frames("train.py:31 main self.store.wait([key])"), "the gang's store"),
     "the rendezvous": (
         frames("dist-packages/torch/distributed/rendezvous.py:278 _env_rendezvous_handler", MAIN),
         "_env_rendezvous_handler",

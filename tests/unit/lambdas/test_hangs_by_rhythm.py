@@ -21,6 +21,7 @@ from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.errors import TrainflowError
 from trainflow.failures.judgement import from_text
 from trainflow.observed.job import JobStatus
+from trainflow.protocol.ended_ranks import LINE
 from trainflow.protocol.stacks import NodeStacks, stacks_line
 from trainflow.workflow.run import HungAt, JobPhase, JobRef, MetricsCursor, Stage
 
@@ -127,6 +128,11 @@ def test_a_gang_of_that_one_node_moves_lives(poll: Poll, moving: int, log: NodeS
     logs: list[NodeStacks | str] = [*STILL]
     logs[moving] = log
     assert poll(*logs) == "running"
+
+
+def test_a_gang_that_waits_for_a_node_whose_ranks_have_ended_is_ended(poll: Poll) -> None:
+    first, *_ = STILL
+    assert "ended with exit code 0" in str(hang(poll, first, LINE))
 
 
 def test_a_gang_that_keeps_its_rhythm_lives(poll: Poll) -> None:
