@@ -21,11 +21,14 @@ class Wait(Enum):
     """The thing that a rank waits for, in the words of a sentence about it."""
 
     COLLECTIVE = "waits in a collective operation"
+    STOPPED = "is stopped by a signal or a debugger"
     QUEUE_OF_DEAD = "waits for a worker process that has ended"
     DEADLOCK = "waits for a lock, as another of its threads does: a deadlock"
     STORAGE = "waits for a file or a device"
     LOCK = "waits for a lock or a thread"
     QUEUE = "waits for an item of a queue or a pipe"
+    CHILD = "waits for a process that it has started"
+    CONNECTION = "waits for a connection or an event"
     SLEEP = "sleeps"
     OTHER = "stands still"
 
@@ -46,14 +49,18 @@ class Standstill:
 _LIBRARY = ("site-packages/", "dist-packages/", "python3.", "<frozen")
 _COLLECTIVE = re.compile(r"packages/(?:torch/distributed/|torch/nn/parallel/|deepspeed/comm/|horovod/)")
 _BACKWARD = "_engine_run_backward"
-_STORE_TEXT = re.compile(r"store\w*\.(?:wait|get)\(", re.IGNORECASE)
+_WAIT_TEXT = re.compile(r"\.wait\(|store\w*\.get\(", re.IGNORECASE)
+"""Waiting in C for ranks, by `Work.wait` or a store. A wait of Python's own modules has a call of theirs inside."""
 _WRAPPERS = ("wrapper", "inner", "__call__", "_call_impl")
 _QUEUE_FILES = ("/multiprocessing/", "/queue.py", "/torch/utils/data/dataloader.py")
-_LOCK_TEXT = re.compile(r"^(?:async )?with (?!open|.*\()|\.acquire\(|\.join\(|\.wait\(")
+_LOCK_TEXT = re.compile(r"^with (?!open|.*\()|\.acquire\(")
 _STORAGE_TEXT = re.compile(r"\bopen\(|\.(?:read|write|flush|stat|exists|load|save|tofile|fromfile)\w*\(|fsync\(")
 _STORAGE_KERNEL = re.compile(
-    r"pipe|fifo|wait_for_partner|nfs|rpc_|lustre|ll_|cl_|ptlrpc|fuse|folio|io_schedule|blk_|ext4|xfs|jbd2|ceph|page"
+    r"^(?:anon_)?pipe_|fifo|wait_for_partner|nfs|^rpc_|lustre|^ll_|^cl_|ptlrpc|fuse|folio|io_schedule|^blk_|ext4|xfs|jbd2"
+    r"|ceph|_page|^locks_"
 )
+_CONNECTION_KERNEL = re.compile(r"poll|^select|skb|^unix_|^inet_|^tcp_|^sk_|accept")
+_CHILD_FILES = ("/subprocess.py", "/multiprocessing/popen_")
 _SLEEP = re.compile(r"\bsleep\(")
 
 
@@ -79,8 +86,12 @@ def classified(group: Group) -> Wait:
     stack = group.threads[0] if group.threads else ()
     if _collective(stack):
         return Wait.COLLECTIVE
+    if group.state in "Tt":
+        return Wait.STOPPED
     if group.state == "D":
         return Wait.STORAGE
+    if group.kernel == "do_wait" or any(file in frame.file for frame in stack[:3] for file in _CHILD_FILES):
+        return Wait.CHILD
     if any(file in frame.file for frame in stack[:6] for file in _QUEUE_FILES):
         return Wait.QUEUE_OF_DEAD if group.dead_children else Wait.QUEUE
     if _waits_for_lock(stack):
@@ -90,15 +101,20 @@ def classified(group: Group) -> Wait:
         return Wait.SLEEP
     if group.path or _STORAGE_KERNEL.search(group.kernel) or _STORAGE_TEXT.search(text):
         return Wait.STORAGE
-    return Wait.OTHER
+    return Wait.CONNECTION if _CONNECTION_KERNEL.search(group.kernel) else Wait.OTHER
 
 
 def innermost_place(stack: Sequence[Frame]) -> str:
     """The innermost call of the program; of a stack without one, the innermost call."""
-    frame = next((frame for frame in stack if not frame.file.startswith(_LIBRARY)), stack[0] if stack else None)
+    frame = next(filter(_is_own, stack), stack[0] if stack else None)
     if frame is None:
         return ""
     return f"{frame.file}:{frame.line} in {frame.function}" + (f": {frame.text}" if frame.text else "")
+
+
+def _is_own(frame: Frame) -> bool:
+    """Whether a call is in the program, and not in a library."""
+    return not frame.file.startswith(_LIBRARY)
 
 
 def _groups(nodes: Sequence[NodeStacks]) -> list[Group]:
@@ -129,8 +145,8 @@ def _collective(stack: Sequence[Frame]) -> str:
     named = next((frame.function for frame in inner if frame.function not in _WRAPPERS), "")
     if inner:
         return named or "a collective operation"
-    if stack and _STORE_TEXT.search(stack[0].text):
-        return "the gang's store"
+    if stack and _is_own(stack[0]) and _WAIT_TEXT.search(stack[0].text):
+        return "wait()"
     return "the backward pass" if stack and stack[0].function == _BACKWARD else ""
 
 

@@ -14,8 +14,8 @@ ENDED = ("Z", "X")
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
-_WITH_FILE = {"x86_64": (0, 1, 17, 18, 74, 75), "aarch64": (63, 64, 67, 68, 82, 83)}
-"""Numbers of system calls whose first argument is an open file: read, write, pread, pwrite, fsync, fdatasync."""
+_WITH_FILE = {"x86_64": (0, 1, 17, 18, 73, 74, 75), "aarch64": (32, 63, 64, 67, 68, 82, 83)}
+"""Numbers of system calls whose first argument is an open file: read, write, pread, pwrite, flock, fsync, fdatasync."""
 
 
 @dataclass(frozen=True, kw_only=True)
