@@ -58,7 +58,7 @@ def breaks_rhythm(job: JobRef, status: JobStatus, progress: MetricsCursor, *, no
 def still_gang(job: JobRef, pods: Sequence[PodEvidence]) -> StillGang | None:
     """The gang whose ranks stand still by the stacks in its logs; None if a rank of a running pod may go on.
 
-    A pod whose ranks have all ended has none that could.
+    A pod whose ranks have all ended cannot go on.
 
     Args:
         job: The job.

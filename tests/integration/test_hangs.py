@@ -52,7 +52,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
 
 NAMED = {
     "sleeps": (": time.sleep(3600)", "Rank {rank} sleeps"),
-    "leaves": ("timedelta(hours=1))", "Rank {rank} has ended, and the others wait in wait()"),
+    "leaves": ("timedelta(hours=1))", "Rank {rank} has ended, and the others wait in a pending operation"),
     "deadlocks": (": with second:", "Rank {rank} waits for a lock, as another of its threads does: a deadlock"),
     "reads": ('path.open("rb").read(1)', "Rank {rank} waits for a file or a device ("),
     "loads": (": batches.get()", "Rank {rank} waits for a worker process that has ended"),

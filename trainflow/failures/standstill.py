@@ -60,6 +60,7 @@ _STORAGE_KERNEL = re.compile(
     r"|ceph|_page|^locks_"
 )
 _CONNECTION_KERNEL = re.compile(r"poll|^select|skb|^unix_|^inet_|^tcp_|^sk_|accept")
+_CONNECTION_FILES = ("/socket.py", "/ssl.py", "/selectors.py")
 _CHILD_FILES = ("/subprocess.py", "/multiprocessing/popen_")
 _SLEEP = re.compile(r"\bsleep\(")
 
@@ -101,7 +102,8 @@ def classified(group: Group) -> Wait:
         return Wait.SLEEP
     if group.path or _STORAGE_KERNEL.search(group.kernel) or _STORAGE_TEXT.search(text):
         return Wait.STORAGE
-    return Wait.CONNECTION if _CONNECTION_KERNEL.search(group.kernel) else Wait.OTHER
+    is_connected = _CONNECTION_KERNEL.search(group.kernel) or (stack and stack[0].file.endswith(_CONNECTION_FILES))
+    return Wait.CONNECTION if is_connected else Wait.OTHER
 
 
 def innermost_place(stack: Sequence[Frame]) -> str:
@@ -146,14 +148,15 @@ def _collective(stack: Sequence[Frame]) -> str:
     if inner:
         return named or "a collective operation"
     if stack and _is_own(stack[0]) and _WAIT_TEXT.search(stack[0].text):
-        return "wait()"
+        return "a pending operation"
     return "the backward pass" if stack and stack[0].function == _BACKWARD else ""
 
 
 def _waits_for_lock(stack: Sequence[Frame]) -> bool:
     if not stack:
         return False
-    return stack[0].file.endswith("/threading.py") or _LOCK_TEXT.search(stack[0].text) is not None
+    inner = stack[0]
+    return inner.file.endswith("/threading.py") or inner.function == "acquire" or bool(_LOCK_TEXT.search(inner.text))
 
 
 def _is_certain(wait: Wait) -> bool:

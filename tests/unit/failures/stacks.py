@@ -46,8 +46,8 @@ COLLECTIVES: dict[str, tuple[Thread, str]] = {
         ),
         "all_gather_into_tensor",
     ),
-    "a key of the store": (frames("train.py:31 main self.store.wait([key])"), "wait()"),
-    "an asynchronous operation": (frames("train.py:31 main work.wait()"), "wait()"),
+    "a key of the store": (frames("train.py:31 main self.store.wait([key])"), "a pending operation"),
+    "an asynchronous operation": (frames("train.py:31 main work.wait()"), "a pending operation"),
     "the rendezvous": (
         frames("dist-packages/torch/distributed/rendezvous.py:278 _env_rendezvous_handler", MAIN),
         "_env_rendezvous_handler",
@@ -165,6 +165,21 @@ BEHIND: dict[str, Case] = {
         Wait.LOCK,
         "train.py:27 in main: ready.wait()",
         frames("python3.11/threading.py:327 wait", "python3.11/threading.py:629 wait", "train.py:27 main ready.wait()"),
+    ),
+    "a lock of a library": case(
+        Wait.LOCK,
+        'train.py:27 in main: logging.warning("x")',
+        frames(
+            "python3.11/logging/__init__.py:952 acquire",
+            "python3.11/logging/__init__.py:970 handle",
+            'train.py:27 main logging.warning("x")',
+        ),
+    ),
+    "an answer of a server": case(
+        Wait.CONNECTION,
+        "train.py:27 in main: urlopen(url).read()",
+        frames("python3.11/socket.py:706 readinto", "train.py:27 main urlopen(url).read()"),
+        kernel="wait_woken",
     ),
     "a lock of a file": case(
         Wait.STORAGE,

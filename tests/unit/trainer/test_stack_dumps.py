@@ -95,6 +95,18 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it() -> None:
     assert not processes.catches(child.pid, sitecustomize.SIGNAL_NUMBER)
 
 
+def test_a_process_that_waits_for_a_signal_is_not_sent_one(tmp_path: Path) -> None:
+    child = started(tmp_path, "import signal; print('ready', flush=True); signal.pause()")
+    try:
+        deadline = time.monotonic() + 30
+        while not processes.is_paused(child.pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert processes.is_paused(child.pid)
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_the_main_thread_comes_first_and_threads_outside_of_the_program_are_left_out() -> None:
     text = """main 0x01
 Thread 0x03 (most recent call first):

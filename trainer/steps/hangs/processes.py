@@ -14,7 +14,13 @@ ENDED = ("Z", "X")
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
-_WITH_FILE = {"x86_64": (0, 1, 17, 18, 73, 74, 75), "aarch64": (32, 63, 64, 67, 68, 82, 83)}
+_FOR_A_SIGNAL = {"x86_64": (["34"], ["130"]), "aarch64": (["133"],)}
+"""Numbers of the system calls pause and rt_sigsuspend."""
+
+_WITH_FILE = {
+    "x86_64": (["0"], ["1"], ["17"], ["18"], ["73"], ["74"], ["75"]),
+    "aarch64": (["32"], ["63"], ["64"], ["67"], ["68"], ["82"], ["83"]),
+}
 """Numbers of system calls whose first argument is an open file: read, write, pread, pwrite, flock, fsync, fdatasync."""
 
 
@@ -131,6 +137,11 @@ def _rank_number(pid: int) -> int | None:
     return int(number) if number.isdigit() else None
 
 
+def is_paused(pid: int) -> bool:
+    """Whether the main thread waits for any signal, so that one would let it go on."""
+    return _system_call(pid)[:1] in _FOR_A_SIGNAL.get(os.uname().machine, ())
+
+
 def catches(pid: int, signal_number: int) -> bool:
     """Whether a process has a handler for a signal: others would be ended by it."""
     try:
@@ -152,11 +163,20 @@ def kernel_function(pid: int) -> str:
 
 def open_path(pid: int) -> str:
     """Path of the file that the main thread reads or writes now; empty if it does neither."""
+    words = _system_call(pid)
+    if words[:1] not in _WITH_FILE.get(os.uname().machine, ()):
+        return ""
     try:
-        words = (PROC / str(pid) / "syscall").read_text().split()
-        if not words[0].isdigit() or int(words[0]) not in _WITH_FILE.get(os.uname().machine, ()):
-            return ""
         path = (PROC / str(pid) / "fd" / str(int(words[1], 16))).readlink()
     except (OSError, ValueError, IndexError):
         return ""
     return str(path) if path.is_absolute() else ""
+
+
+def _system_call(pid: int) -> list[str]:
+    """Number and arguments of the system call of the main thread; empty where it runs, or may not be read."""
+    try:
+        words = (PROC / str(pid) / "syscall").read_text().split()
+    except OSError:
+        return []
+    return words if words and words[0].isdigit() else []

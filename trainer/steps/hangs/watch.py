@@ -127,8 +127,9 @@ class Watch:
         files = {rank.number: self._folder / f"{rank.process.pid}.txt" for rank in ranks}
         sizes = {number: file.stat().st_size for number, file in files.items()}
         for rank in ranks:
-            if processes.catches(rank.process.pid, sitecustomize.SIGNAL_NUMBER):
-                os.kill(rank.process.pid, sitecustomize.SIGNAL_NUMBER)
+            pid = rank.process.pid
+            if processes.catches(pid, sitecustomize.SIGNAL_NUMBER) and not processes.is_paused(pid):
+                os.kill(pid, sitecustomize.SIGNAL_NUMBER)
         time.sleep(min(ANSWER_SECONDS, self._quiet / LOOKS))
         return {number: _read(file, sizes[number]) for number, file in files.items()}
 
