@@ -95,12 +95,16 @@ def with_standstill(error: TrainflowError, gang: StillGang | None) -> TrainflowE
 def repeated(
     error: TrainflowError, gang: StillGang | None, status: JobStatus, progress: MetricsCursor
 ) -> TrainflowError:
-    """The error of a job that hangs as its attempt before did: at the same step and place, the program is at fault."""
+    """The error of a job that hangs as its attempt before did: at the same step and place, the program is at fault.
+
+    Without the stacks of one of the attempts, the step decides.
+    """
     before, place = progress.hung_at, gang.found.place if gang is not None else ""
     if before is None or not isinstance(error, JobStalled):
         return error
     is_certain = _has_steps(status, progress) or (gang is not None and bool(gang.found.ranks))
-    if before != HungAt(step=progress.last_step, place=place) or not is_certain:
+    is_elsewhere = before.step != progress.last_step or (before.place and place and before.place != place)
+    if is_elsewhere or not is_certain:
         return error
     after = "before its first step" if before.step is None else f"after step {before.step}"
     sentence = f"Two attempts in a row have stopped {after}" + (f" at {place}" if place else "")

@@ -161,11 +161,17 @@ def test_a_gang_that_stops_twice_at_one_step_and_place_is_the_programs_fault(pol
 
 @pytest.mark.parametrize(
     "before",
-    [HungAt(step=19, place=SLEEPS.place), HungAt(step=20, place="data.py:5 in sample"), HungAt(step=20)],
-    ids=["another step", "another place", "no stacks then"],
+    [HungAt(step=19, place=SLEEPS.place), HungAt(step=20, place="data.py:5 in sample"), HungAt(step=19)],
+    ids=["another step", "another place", "another step, and no stacks then"],
 )
 def test_a_gang_that_stops_elsewhere_is_restarted(poll: Poll, before: HungAt) -> None:
     assert type(hang(poll, *STILL, hung_at=before)).__name__ == "JobStalled"
+
+
+def test_the_step_decides_if_one_of_two_attempts_had_no_stacks(poll: Poll) -> None:
+    assert type(hang(poll, *STILL, hung_at=HungAt(step=20))).__name__ == "ProgramHangs"
+    again = hang(poll, "", MOVES, silent=7200, hung_at=HungAt(step=20, place=SLEEPS.place))
+    assert type(again).__name__ == "ProgramHangs"
 
 
 def test_a_gang_whose_ranks_all_wait_before_a_step_is_restarted(poll: Poll) -> None:
