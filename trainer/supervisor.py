@@ -135,11 +135,16 @@ def run(node: Node, added: Sequence[str]) -> int:
 
 
 def _run_and_report(node: Node, started: Sequence[Process]) -> int:
-    if node.plan.report is None:
+    step = node.plan.report
+    if step is None:
         return _run(node, started)
     from trainer.steps import error_file
+    from trainer.steps.hangs import watch
 
-    return error_file.reported(node.plan.report, node, partial(_run, node, started))
+    def run_watched(given: Mapping[str, str]) -> int:
+        return watch.watched(step.quiet_seconds, node, lambda more: _run(node, started, {**given, **more}))
+
+    return error_file.reported(step, node, run_watched)
 
 
 def _run(node: Node, started: Sequence[Process], given: Mapping[str, str] = MappingProxyType({})) -> int:

@@ -11,11 +11,12 @@ from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.task import logger
 from lambdas.logic.departures import PodEvidence
 from lambdas.logic.gang_failures import failure, waiting_failure
+from lambdas.logic.hangs import repeated, still_gang, with_standstill
 from lambdas.logic.opening import with_checkpoint
 from trainflow.errors import TrainflowError
 from trainflow.observed.job import JobStatus
 from trainflow.observed.pod import Pod
-from trainflow.workflow.run import JobRef, Run, Stage
+from trainflow.workflow.run import JobRef, MetricsCursor, Run, Stage
 
 
 def job_failure(
@@ -47,22 +48,38 @@ def job_failure(
     return with_checkpoint(error, run, [*(each.lines for each in failed), rank0.lines if rank0 else ()])
 
 
-def hang_failure(
-    backend: Backend, job: JobRef, hang: TrainflowError, *, last_step: int | None, began: float
-) -> TrainflowError:
-    """The error to raise for a running job that hangs: another one if a pod ended before the others.
+def gang_evidence(backend: Backend, job: JobRef, *, began: float) -> list[PodEvidence]:
+    """Pods of a job that runs, with the last lines of their logs.
 
     Args:
         backend: The backend of the job.
         job: The job.
-        hang: What a poll found.
-        last_step: Newest step that rank 0 logged.
         began: When the function began to read logs, on the monotonic clock.
     """
-    if job.num_nodes == 1:
-        return hang
     logs = FailedLogs(backend, job.run_id, keeps=False, began=began)
-    return waiting_failure(job, [logs.read(pod) for pod in backend.peer_pods(job)], hang, last_step=last_step)
+    return [logs.read(pod) for pod in backend.peer_pods(job)]
+
+
+def hang_failure(
+    job: JobRef,
+    status: JobStatus,
+    progress: MetricsCursor,
+    hang: TrainflowError,
+    pods: Sequence[PodEvidence],
+) -> TrainflowError:
+    """The error to raise for a running job that hangs: another one if a pod ended before the others, or if the attempt
+    before hung alike.
+
+    Args:
+        job: The job.
+        status: Its status.
+        progress: What rank 0's log has shown.
+        hang: What a poll found.
+        pods: Its pods, with the last lines of their logs.
+    """
+    gang = still_gang(job, pods)
+    error = repeated(with_standstill(hang, gang), gang, status, progress)
+    return error if job.num_nodes == 1 else waiting_failure(job, pods, error, last_step=progress.last_step)
 
 
 def _rank0_evidence(

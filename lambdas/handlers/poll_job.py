@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from lambdas.backends.backend import Backend
 from lambdas.handlers import backends
 from lambdas.handlers.failed_logs import READING_SECONDS
-from lambdas.handlers.failures import hang_failure, job_failure
+from lambdas.handlers.failures import gang_evidence, hang_failure, job_failure
 from lambdas.handlers.task import logger, task
 from lambdas.logic.gang_failures import disruption
+from lambdas.logic.hangs import breaks_rhythm, hang_by_rhythm, still_gang
 from lambdas.logic.run_limits import require_within_limits, seconds_left, warning
 from lambdas.logic.signs_of_life import REMEMBERED, shows_life
 from lambdas.logic.unreachable import report_unreachable_at, report_unreadable_at, timestamp
@@ -85,11 +86,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         require_hope(event.job, backend.pending_reason(event.job), waited=waited, limits=limits)
     pause = watch_seconds(now - event.run.started_at, shortest=limits.poll_seconds)
     if phase is not JobPhase.SUCCEEDED and not event.log_unread:
-        try:
-            require_no_hang(event.job, status, event.progress, poll_seconds=pause, now=now)
-            _require_progress(backend, event, status, now=now, began=began)
-        except TrainflowError as hang:
-            raise hang_failure(backend, event.job, hang, last_step=event.progress.last_step, began=began) from hang
+        _require_no_hang(backend, event, status, poll_seconds=pause, now=now, began=began)
     if phase is JobPhase.RUNNING and is_long_compilation(event.job, status, limits=limits, now=now):
         _require_compiler_output(backend, event.job, limits=limits, now=now)
     told = None
@@ -104,6 +101,23 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "unread_after": timestamp(report_unreadable_at(limits, status, event.progress, now=now)),
         "warning": told.model_dump(mode="json") if told else None,
     }
+
+
+def _require_no_hang(
+    backend: Backend, event: Event, status: JobStatus, *, poll_seconds: float, now: datetime, began: float
+) -> None:
+    job, progress = event.job, event.progress
+    try:
+        require_no_hang(job, status, progress, poll_seconds=poll_seconds, now=now)
+        _require_progress(backend, event, status, now=now, began=began)
+    except TrainflowError as hang:
+        pods = gang_evidence(backend, job, began=began)
+        raise hang_failure(job, status, progress, hang, pods) from hang
+    if breaks_rhythm(job, status, progress, now=now):
+        pods = gang_evidence(backend, job, began=began)
+        gang = still_gang(job, pods)
+        if gang is not None and gang.is_complete:
+            raise hang_failure(job, status, progress, hang_by_rhythm(job, progress, now=now), pods)
 
 
 def _require_progress(backend: Backend, event: Event, status: JobStatus, *, now: datetime, began: float) -> None:

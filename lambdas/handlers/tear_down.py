@@ -25,9 +25,10 @@ from lambdas.handlers.publishing import publish_last_lines
 from lambdas.handlers.releasing import release_caches, release_nodes
 from lambdas.handlers.task import logger, task
 from lambdas.handlers.training_result import trained_steps
+from lambdas.logic.hangs import hung_at
 from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
-from trainflow.workflow.run import JobRef, MetricsCursor, Run
+from trainflow.workflow.run import HungAt, JobRef, MetricsCursor, Run
 
 STOP_POLL_SECONDS = 10
 
@@ -90,6 +91,7 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
     backend = backends.connect(job.backend)
     keep_last_lines(backend, event.run.run_id)
     progress = publish_last_lines(backend, event.run, job, event.progress, lambda: backend.delete(job))
+    progress = progress.model_copy(update={"hung_at": _hung_at(event, progress)})
     return {
         "deleted_jobs": [job.name],
         "nodes_released": 0,
@@ -100,6 +102,11 @@ def _delete(event: Event, job: JobRef) -> dict[str, Any]:
         "restarted_at_checkpoint": -1 if progress.last_checkpoint is None else progress.last_checkpoint,
         "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
+
+
+def _hung_at(event: Event, progress: MetricsCursor) -> HungAt | None:
+    failure = caught_error(event.error) if event.error is not None else None
+    return hung_at(failure.name, failure.line, progress) if failure is not None else None
 
 
 def _trained_steps(backend: Backend, trained: JobRef | None) -> int | None:

@@ -155,7 +155,11 @@ def _report(run: Run) -> Report | None:
     program would pass on each signal once more; its job script reports the files."""
     if run.tools_image is None:
         return None
-    return Report(volumes=tuple(volume.mount for volume in run.spec.workload.volumes))
+    return Report(
+        volumes=tuple(volume.mount for volume in run.spec.workload.volumes),
+        # The stacks have to be in the log before the job is ended.
+        quiet_seconds=min(Report.quiet_seconds, run.spec.limits.stall_minutes * 60 / 2),
+    )
 
 
 def _precompiled(run: Run, ref: JobRef) -> Launch:

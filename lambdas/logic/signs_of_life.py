@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from trainflow.protocol.stacks import is_stacks_line
 from trainflow.protocol.step_report import ALIVE
 from trainflow.workflow.log_line import LogLine
 
@@ -73,6 +74,8 @@ class RecentLines:
         """Remember a line; whether it is a sign of life."""
         if f'{{"{ALIVE}":' in text:
             return True  # files have changed
+        if is_stacks_line(text):
+            return False  # the supervisor prints them, also when a rank moves again
         content = compared(text)
         if content is None:
             return False

@@ -46,7 +46,7 @@ for number in range(1, 31):
 """
 
 
-def spec(program: str, progress: Any, *, stall_seconds: float) -> dict[str, Any]:
+def spec(program: str, progress: Any, *, stall_seconds: float, max_restarts: int = 1) -> dict[str, Any]:
     return {
         "version": 1,
         "name": "life",
@@ -58,7 +58,7 @@ def spec(program: str, progress: Any, *, stall_seconds: float) -> dict[str, Any]
         },
         "compute": {"instance_type": "c7i.xlarge", "num_nodes": 1, "check_nodes": False},
         "progress": progress,
-        "limits": {"max_restarts": 1, "stall_minutes": stall_seconds / 60},
+        "limits": {"max_restarts": max_restarts, "stall_minutes": stall_seconds / 60},
     }
 
 
@@ -67,8 +67,10 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
-    def start(program: str, progress: Any, run_id: str, *, stall_seconds: float = STALL_SECONDS) -> Ended:
-        parsed = parse_run_spec(spec(program, progress, stall_seconds=stall_seconds))
+    def start(
+        program: str, progress: Any, run_id: str, *, stall_seconds: float = STALL_SECONDS, max_restarts: int = 1
+    ) -> Ended:
+        parsed = parse_run_spec(spec(program, progress, stall_seconds=stall_seconds, max_restarts=max_restarts))
         return run_to_its_end(twin, parsed, run_id, folder=tmp_path)
 
     return start
@@ -105,7 +107,7 @@ def test_a_program_whose_matched_line_is_rare_lives_while_its_other_lines_go_on(
     ids=["silent", "heartbeat", "busy"],
 )
 def test_a_program_that_hangs_is_stalled_also_if_it_looks_busy(run: Run, program: str, run_id: str) -> None:
-    ended = run(program, PATTERN, run_id)
+    ended = run(program, PATTERN, run_id, max_restarts=0)
     assert ended.record.error is not None
     assert ended.record.error.name == "JobStalled"
     assert "has not logged a step after 5 for 0.5 minutes" in ended.record.error.message

@@ -151,10 +151,13 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Report the exception of the rank that failed first, and files that the program leaves in its working folder."""
+    """Report the exception of the rank that failed first, files that the program leaves in its working folder, and the
+    stacks of ranks that stand still."""
 
     volumes: tuple[str, ...] = ()
     """Mount paths of the spec's volumes: files there are not lost."""
+    quiet_seconds: float = 60.0
+    """Stacks are reported when no rank of the node has moved for this time."""
 
 
 @dataclass(frozen=True, kw_only=True)

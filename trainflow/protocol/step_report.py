@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 
 from trainflow.protocol.lost_files import LOST_FILES
 from trainflow.protocol.metric_aliases import LARGEST_STEP, by_meaning, counted, number, whole
+from trainflow.protocol.stacks import is_stacks_line
 
 METRICS = "trainflow_metrics"
 """Key of the JSON object in the line. `trainflow.protocol.report` repeats it, since it imports nothing of ours."""
@@ -70,7 +71,7 @@ class StepFigures(TypedDict, total=False):
 
 def is_relayed(line: str) -> bool:
     """Whether a program beside the training has printed this line."""
-    is_known = f'{{"{ALIVE}":' in line or f'{{"{LOST_FILES}":' in line
+    is_known = f'{{"{ALIVE}":' in line or f'{{"{LOST_FILES}":' in line or is_stacks_line(line)
     return is_known or (_BEGIN in line and '"relayed": true}' in line)
 
 

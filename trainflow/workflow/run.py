@@ -134,6 +134,15 @@ class Hang(Fact):
     """Time when the log had first been read to its end with it, by the Lambda's clock."""
 
 
+class HungAt(Fact):
+    """Place where an attempt hung."""
+
+    step: int | None
+    """Newest step of the run at that time."""
+    place: str = ""
+    """File, line and function of the rank behind; empty if no stacks were read."""
+
+
 class StepsMissing(Fact):
     """Lines of rank 0's log without a step, as they were when the owner had to know it."""
 
@@ -244,6 +253,8 @@ class MetricsCursor(Fact):
     """A hang that the log shows; None again after another step or line."""
     longest_pause_seconds: float = 0.0
     """Longest time between two polls that found steps of one pod."""
+    hung_at: HungAt | None = None
+    """Place where the attempt before hung; None if it ended for another reason."""
 
     def alive_as(self, later: MetricsCursor) -> MetricsCursor:
         """This position with the signs of life of a later one, whose steps could not be published."""
