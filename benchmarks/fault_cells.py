@@ -73,7 +73,7 @@ def kinds_of_runs(variant: int = 0) -> dict[str, Expected]:
             ),
         ),
         "dying": Expected(
-            spec=steps(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1}},
+            spec=steps(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1, "restart_in_place": False}},
             status="FAILED",
             error="WorkerFailed",
             points=2,

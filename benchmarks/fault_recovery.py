@@ -178,7 +178,8 @@ def _suffer(twin: Twin, run_id: str, failure: Failure) -> tuple[float | None, Ex
         BenchmarkFailed: If neither comes.
     """
     sfn, spec = twin.client("stepfunctions"), steps(**failure.arguments)
-    arn = start_all(twin, {run_id: spec | {"limits": {"max_restarts": 1, **failure.limits}}})[run_id]
+    limits = {"max_restarts": 1, "restart_in_place": False, **failure.limits}
+    arn = start_all(twin, {run_id: spec | {"limits": limits}})[run_id]
     deadline = time.monotonic() + RUN_SECONDS
     with _api(twin) as api:
         onset = _Onset(api, run_id, failure)

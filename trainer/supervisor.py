@@ -124,32 +124,42 @@ def run(node: Node, added: Sequence[str]) -> int:
         added: Words behind the program's.
     """
     plan = node.plan
-    started = [processes.one_process_of(node)] if plan.precompile else processes.processes_of(node, added)
-    if len(started) == 1 and not (plan.precompile or plan.progress or plan.report):
+    started = _started(node, added, {})
+    if len(started) == 1 and not (plan.precompile or plan.progress or plan.report or plan.restart):
         processes.replace_supervisor(started[0])
     if plan.progress is None:
-        return _run_and_report(node, started)
+        return _run_and_report(node, added)
     from trainer.steps import progress
 
-    return progress.relayed(plan.progress, node, partial(_run_and_report, node, started))
+    return progress.relayed(plan.progress, node, partial(_run_and_report, node, added))
 
 
-def _run_and_report(node: Node, started: Sequence[Process]) -> int:
+def _run_and_report(node: Node, added: Sequence[str]) -> int:
     step = node.plan.report
     if step is None:
-        return _run(node, started)
+        return _run(node, added)
     from trainer.steps import error_file
     from trainer.steps.hangs import watch
 
     def run_watched(given: Mapping[str, str]) -> int:
-        return watch.watched(step.quiet_seconds, node, lambda more: _run(node, started, {**given, **more}))
+        return watch.watched(step.quiet_seconds, node, lambda more: _run(node, added, {**given, **more}))
 
     return error_file.reported(step, node, run_watched)
 
 
-def _run(node: Node, started: Sequence[Process], given: Mapping[str, str] = MappingProxyType({})) -> int:
+def _started(node: Node, added: Sequence[str], given: Mapping[str, str]) -> list[Process]:
+    """The processes of this node, with further variables."""
+    started = [processes.one_process_of(node)] if node.plan.precompile else processes.processes_of(node, added)
+    return [each.with_variables(given) for each in started]
+
+
+def _run(node: Node, added: Sequence[str], given: Mapping[str, str] = MappingProxyType({})) -> int:
     """Run the program with further variables, or its compilation."""
-    started = [each.with_variables(given) for each in started]
+    if node.plan.restart is not None:
+        from trainer.steps import restart
+
+        return restart.repeated(node, added, partial(_started, given=given))
+    started = _started(node, added, given)
     if node.plan.precompile is None:
         return processes.run(started, ended_ranks.watch if ended_ranks.is_watched(node) else None)
     from trainer import precompile

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from trainflow.deployment.kubernetes_names import CLAIM_LABEL, RUN_LABEL
-from trainflow.failures.log_lines import FIRST_SIGNAL_EXIT_CODE
 from trainflow.nodes.training_nodes import Claim
 from trainflow.observed.containers import (
     disruption,
@@ -18,6 +17,7 @@ from trainflow.observed.containers import (
 from trainflow.observed.containers import phase as phase_of
 from trainflow.observed.node import Node
 from trainflow.observed.pod import Pod, read_pod
+from trainflow.protocol.launcher_report import FIRST_SIGNAL_EXIT_CODE
 from trainflow.workflow.log_line import LogLine
 
 DISRUPTIONS = ("Preempted", "TaintManagerEviction")

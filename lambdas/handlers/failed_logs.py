@@ -13,6 +13,7 @@ from lambdas.logic.departures import PodEvidence
 from trainflow.errors import TrainflowError
 from trainflow.failures.log_lines import MAX_LINES
 from trainflow.observed.pod import Pod
+from trainflow.protocol.restart_line import since_restart
 
 READING_SECONDS = 20.0
 """No log is begun after this time: one that hangs takes 20 seconds more, of a function's 60."""
@@ -44,4 +45,4 @@ class FailedLogs:
             return PodEvidence(pod, unread=str(error))
         if self._keeps and pod.exit_code is not None:
             keep_ended_log(self._run_id, pod.name, log)
-        return PodEvidence(pod, tuple(line.text for line in log))
+        return PodEvidence(pod, tuple(since_restart([line.text for line in log])))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
 
-from lambdas.handlers import backends
+from lambdas.handlers import backends, recording
 from lambdas.handlers.publishing import position_in, publish_lines
 from lambdas.handlers.task import task
+from lambdas.logic.in_place import with_restarts
 from lambdas.logic.unread_log import UnreadLines
+from trainflow.failures.log_lines import MAX_LINES
+from trainflow.record.failure import caught_error
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import MetricsCursor, Run
 
@@ -25,6 +29,8 @@ class Event(BaseModel):
     run: Run
     rank0: str
     cursor: MetricsCursor
+    error: dict[str, Any] | None = None
+    """Error of a job that has failed."""
 
 
 @task(Event)
@@ -37,11 +43,25 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         backend.read_log(event.rank0, since=position.since if position else None), position, pod=event.rank0
     )
     published = publish_lines(event.run, unread, _until(time.monotonic() + READING_SECONDS, unread), event.cursor)
+    cursor = published.cursor
+    if event.error is not None and (failed := caught_error(event.error).pod) is not None:
+        cursor = _with_restarts(event.run, cursor, backend.read_log(failed, tail_lines=MAX_LINES))
     return {
-        "cursor": published.cursor.model_dump(mode="json"),
+        "cursor": cursor.model_dump(mode="json"),
         "caught_up": published.caught_up,
         "unpublished": published.unpublished,
     }
+
+
+def _with_restarts(run: Run, cursor: MetricsCursor, failed: Iterable[LogLine]) -> MetricsCursor:
+    """The cursor with restarts in the pods that rank 0's log has not shown.
+
+    When a pod fails, Kubernetes may delete that of rank 0 at once. Every pod prints the restarts of its gang.
+    """
+    counted = with_restarts(cursor, failed)
+    if counted != cursor:
+        recording.keep(run.run_id, recording.stored_steps(run.run_id), lambda kept: replace(kept, progress=counted))
+    return counted
 
 
 def _until(deadline: float, lines: Iterable[LogLine]) -> Iterator[LogLine]:

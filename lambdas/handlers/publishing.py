@@ -206,7 +206,12 @@ def _opened(opening: Future[UnreadLines | None]) -> UnreadLines | None:
 
 def _is_worth_keeping(batch: Batch) -> bool:
     return bool(
-        batch.steps or batch.checkpoints or batch.num_unparsable or batch.lost_files or batch.reported_checkpoint
+        batch.steps
+        or batch.checkpoints
+        or batch.num_unparsable
+        or batch.lost_files
+        or batch.reported_checkpoint
+        or batch.restarts
     )
 
 

@@ -90,16 +90,23 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 def _delete(event: Event, job: JobRef) -> dict[str, Any]:
     backend = backends.connect(job.backend)
     keep_last_lines(backend, event.run.run_id)
-    progress = publish_last_lines(backend, event.run, job, event.progress, lambda: backend.delete(job))
-    progress = progress.model_copy(update={"hung_at": _hung_at(event, progress)})
+    published = publish_last_lines(backend, event.run, job, event.progress, lambda: backend.delete(job))
+    progress = published.model_copy(
+        update={
+            # The steps that were logged after the failure are this job's, and no progress of the next one.
+            "restarted_at_step": -1 if published.last_step is None else published.last_step,
+            "restarted_at_checkpoint": -1 if published.last_checkpoint is None else published.last_checkpoint,
+            "restarts_in_vain": event.restarts_in_vain,
+            "hung_at": _hung_at(event, published),
+        }
+    )
     return {
         "deleted_jobs": [job.name],
         "nodes_released": 0,
         "run": _after(event).model_dump(mode="json"),
         "progress": progress.model_dump(mode="json"),
-        # The steps that were logged after the failure are this job's, and no progress of the next one.
-        "restarted_at_step": -1 if progress.last_step is None else progress.last_step,
-        "restarted_at_checkpoint": -1 if progress.last_checkpoint is None else progress.last_checkpoint,
+        "restarted_at_step": progress.restarted_at_step,
+        "restarted_at_checkpoint": progress.restarted_at_checkpoint,
         "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from lambdas.logic.program_output import last_line
-from trainflow.failures.judging import SIGNALS_FROM_OUTSIDE, Evidence, Strength, Verdict, judge
+from trainflow.failures.judging import Evidence, Strength, Verdict, judge
 from trainflow.failures.log_lines import rank_exit_code
 from trainflow.failures.table import Kind, Rule, failure_table
 from trainflow.observed.pod import Pod
+from trainflow.protocol.launcher_report import SIGNALS_FROM_OUTSIDE
 
 _OF_LAUNCHER = re.compile(r"--- Logging error ---|torch/distributed/elastic/")
 """Lines of torchrun's own around its exit barrier: it fails there when another node has ended."""

@@ -21,6 +21,7 @@ from trainflow.protocol.plan import (
     Probe,
     Progress,
     Report,
+    Restart,
     Resume,
     Secrets,
     SecretSource,
@@ -62,6 +63,7 @@ def plan_of(run: Run, ref: JobRef, *, cache: CacheUse | None) -> Plan:
                 code=_code(run),
                 progress=_progress(run),
                 report=_report(run),
+                restart=_restart(run, ref),
                 launch=_launch(run, ref, words=run.spec.workload.words),
             )
     raise ValueError(f"the stage {ref.stage} is a small program, which needs no plan")
@@ -160,6 +162,14 @@ def _report(run: Run) -> Report | None:
         # The stacks have to be in the log before the job is ended.
         quiet_seconds=min(Report.quiet_seconds, run.spec.limits.stall_minutes * 60 / 2),
     )
+
+
+def _restart(run: Run, ref: JobRef) -> Restart | None:
+    """A restart in the pods, where the run has a restart left; Slurm's supervisors are replaced by their programs, and
+    torchrun restarts elastic gangs itself."""
+    limits = run.spec.limits
+    is_left = limits.restart_in_place and run.restarts_in_vain < limits.max_restarts
+    return Restart(job=ref.name) if is_left and run.tools_image is not None and not ref.elastic else None
 
 
 def _precompiled(run: Run, ref: JobRef) -> Launch:

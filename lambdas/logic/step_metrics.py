@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
+from lambdas.logic.in_place import counted, in_place_restart
 from lambdas.logic.signs_of_life import NEWEST_LINES, RecentLines
 from trainflow.failures.hangs import CLUES, hang_line
 from trainflow.observed.step import OWN_FIGURES, Step
@@ -25,13 +26,14 @@ from trainflow.protocol.checkpoint_line import (
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.protocol.reported_checkpoints import CLUES as CHECKPOINT_CLUES
 from trainflow.protocol.reported_checkpoints import Reported, newer
+from trainflow.protocol.restart_line import RESTARTED, Restarted, parse_restarted_line
 from trainflow.protocol.step_report import is_relayed
 from trainflow.record.steps import newest_losses, non_finite_steps
 from trainflow.spec.progress import Format
 from trainflow.workflow.learned_progress import LearnedProgress
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.metric_names import STEP_FIGURES
-from trainflow.workflow.run import Hang, Ignored, LogPosition, MetricsCursor
+from trainflow.workflow.run import Hang, Ignored, InPlaceRestart, LogPosition, MetricsCursor
 
 MAX_FIGURES_PER_BATCH = 840
 """Data points after which a batch is full: with those of one more step, which has fewer than three and twice
@@ -62,6 +64,8 @@ class Batch:
     """Number of the checkpoint with which a job began."""
     resumed_step: int | None = None
     """First step since that line, or of the batch, also one that was published before."""
+    restarts: list[InPlaceRestart] = field(default_factory=list)
+    """Restarts in the pods."""
     lost_files: LostFiles | None = None
     """Files that the program has left in its working folder."""
     watch: StepWatch = field(default_factory=lambda: StepWatch(MetricsCursor()))
@@ -182,6 +186,10 @@ def next_batch(
         if RESUMED in line.text and (number := parse_resumed_line(line.text)) is not None:
             batch.resumed_from, batch.resumed_step = number, None
             continue
+        if RESTARTED in line.text and (said := parse_restarted_line(line.text)) is not None:
+            batch.restarts.append(_restart(said, line, batch, cursor, held=reader.held))
+            batch.hang = None
+            continue
         if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
             batch.lost_files = lost
             continue
@@ -203,6 +211,15 @@ def next_batch(
     batch.num_lines, batch.format_name = read, reader.format_name
     batch.num_unparsable, batch.learned = reader.num_unparsable, reader.learned
     return batch
+
+
+def _restart(
+    said: Restarted, line: LogLine, batch: Batch, cursor: MetricsCursor, *, held: Step | None
+) -> InPlaceRestart:
+    """A restart after the steps and checkpoints that have been read so far."""
+    known = (cursor.last_step, *(step.step for step in (*batch.steps[-1:], *([held] if held else []))))
+    last_step = max((step for step in known if step is not None), default=None)
+    return in_place_restart(said, line, last_step=last_step, last_checkpoint=_last_checkpoint(cursor, batch))
 
 
 def _at_least(step: int | None) -> float:
@@ -253,6 +270,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
             "last_checkpoint": _last_checkpoint(cursor, batch),
             **_resumed(cursor, batch),
+            **counted(cursor, batch.restarts),
         }
     )
     if not steps:

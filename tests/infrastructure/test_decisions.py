@@ -321,6 +321,7 @@ ENDS_WELL = {
 }
 """What Notify is told of runs that go on or that fail."""
 NOT_TOLD = {
+    "PublishMetrics": {"error"},
     "ReleaseNodes": {"error", "job", "progress", "restarts_in_vain", "stopping_since", "trained", "training"},
     "DeleteJob": {"stopping_since", "trained", "training"},
     "TearDown": {"error", "job", "progress", "restarts_in_vain", "stopping_since", "training"},

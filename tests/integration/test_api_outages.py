@@ -184,7 +184,7 @@ def test_ten_minutes_of_every_trouble_leave_a_run_its_restart_and_its_own_error(
     seconds, phases = OUTAGE_SECONDS / TIME_SCALE, [*OF_FAILURES, "tear-down"]
     outage = OutageInEachPhase(functions_gateway, trouble, seconds=seconds, phases=phases)
     run_id, mail = f"fails-{trouble.lower()}-0aa", Mail(twin, f"fails-{trouble}")
-    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1}}
+    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1, "restart_in_place": False}}
     with outage, plan.replaced(outage):
         console = Console(file=io.StringIO())
         record = follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path, console=console)

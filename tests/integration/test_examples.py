@@ -129,7 +129,9 @@ def test_an_example_ends_with_its_curve_and_checkpoint(name: str, tmp_path: Path
 @pytest.mark.slow
 def test_a_killed_example_resumes_from_its_checkpoint(tmp_path: Path) -> None:
     spec = copied("ddp", tmp_path)
-    (tmp_path / "longer.yaml").write_text(yaml.safe_dump({"workload": {"arguments": {"steps": 1200}}}))
+    (tmp_path / "longer.yaml").write_text(
+        yaml.safe_dump({"workload": {"arguments": {"steps": 1200}}, "limits": {"restart_in_place": False}})
+    )
     kept: list[int] = []
 
     def kill_one_worker() -> bool:
@@ -159,7 +161,9 @@ def test_a_killed_example_resumes_from_its_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_hugging_face_trainer_resumes_from_its_own_checkpoint(tmp_path: Path) -> None:
     spec = copied("hugging_face", tmp_path)
-    (tmp_path / "longer.yaml").write_text(yaml.safe_dump({"workload": {"arguments": {"max_steps": 40}}}))
+    (tmp_path / "longer.yaml").write_text(
+        yaml.safe_dump({"workload": {"arguments": {"max_steps": 40}}, "limits": {"restart_in_place": False}})
+    )
     kept: list[int] = []
 
     def kill_one_worker() -> bool:

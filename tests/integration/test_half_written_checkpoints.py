@@ -83,7 +83,7 @@ def spec(arguments: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any
         },
         "compute": {"instance_type": "c7i.xlarge", "num_nodes": 1, "processes_per_node": 1, "check_nodes": False},
         "checkpoint": {**checkpoint, "settled_seconds": 0},
-        "limits": {"max_duration_hours": 1, "stall_minutes": 10},
+        "limits": {"max_duration_hours": 1, "stall_minutes": 10, "restart_in_place": False},
     }
 
 

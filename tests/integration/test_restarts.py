@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,16 +65,12 @@ def calm(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     return start(twin, parse_run_spec(spec_with_checkpoints()), "demo-0000000calm", tmp_path_factory.mktemp("calm"))
 
 
-@pytest.mark.parametrize("backend", ["job", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.slow])])
-def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
-    twin: Twin, calm: RunRecord, tmp_path: Path, backend: str
-) -> None:
-    """The last loss is that of the run without an interruption, bit for bit, and every step is published once."""
-    spec = spec_with_checkpoints()
-    run_id = f"demo-restart-{backend}"
+@contextmanager
+def killed_after_its_first_checkpoint(twin: Twin, run_id: str) -> Iterator[None]:
+    """Kill rank 1 of a run once there is a checkpoint."""
     checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"
 
-    def kill_a_worker_after_its_first_checkpoint() -> None:
+    def kill_a_worker() -> None:
         while not list(checkpoints.glob("*")):
             if stopping.wait(0.05):
                 return
@@ -81,13 +78,56 @@ def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
             process.kill()
 
     stopping = threading.Event()
-    killer = threading.Thread(target=kill_a_worker_after_its_first_checkpoint)
+    killer = threading.Thread(target=kill_a_worker)
     killer.start()
     try:
-        disturbed = start(twin, on_slurm(spec) if backend == "slurm" else parse_run_spec(spec), run_id, tmp_path)
+        yield
     finally:
         stopping.set()
         killer.join()
+
+
+def test_a_killed_worker_is_started_again_in_its_pods(twin: Twin, calm: RunRecord, tmp_path: Path) -> None:
+    spec = spec_with_checkpoints()
+    spec["limits"] = {"restart_in_place": True}
+    run_id = "demo-000in-place"
+    with killed_after_its_first_checkpoint(twin, run_id):
+        disturbed = start(twin, parse_run_spec(spec), run_id, tmp_path)
+
+    assert (disturbed.error, disturbed.status) == (None, "SUCCEEDED")
+    assert [visit.name for visit in disturbed.states].count("DeleteJob") == 0
+    (restart,) = disturbed.restarts
+    assert (restart.error, restart.in_place, restart.last_step is not None) == ("WorkerFailed", True, True)
+    assert "SIGKILL" in restart.message
+    assert disturbed.metrics_published is not None
+    assert (disturbed.metrics_published.gaps, disturbed.metrics_published.duplicates) == (0, 0)
+    assert disturbed.training is not None and calm.training is not None
+    assert (disturbed.training.steps, disturbed.training.last_loss) == (calm.training.steps, calm.training.last_loss)
+    assert_nothing_is_left(twin, run_id)
+
+
+def test_restarts_in_the_pods_count_as_restarts(twin: Twin, tmp_path: Path) -> None:
+    """A worker that always dies at one step has two restarts: one in its pods, and one by the workflow."""
+    run_id = "steps-in-pods-in-vain"
+    arguments = {"max_steps": 100, "seconds_per_step": 0.5, "dies_by_signal_at": 3}
+    spec = steps_spec(**arguments) | {"limits": {"restart_in_place": True}}
+    record = start(twin, parse_run_spec(spec), run_id, tmp_path)
+
+    assert (record.status, record.error and record.error.name) == ("FAILED", "WorkerFailed")
+    assert [restart.in_place for restart in record.restarts] == [True, False]
+    assert [visit.name for visit in record.states].count("DeleteJob") == 1
+    assert_nothing_is_left(twin, run_id)
+
+
+@pytest.mark.parametrize("backend", ["job", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.slow])])
+def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
+    twin: Twin, calm: RunRecord, tmp_path: Path, backend: str
+) -> None:
+    """The last loss is that of the run without an interruption, bit for bit, and every step is published once."""
+    spec = spec_with_checkpoints()
+    run_id = f"demo-restart-{backend}"
+    with killed_after_its_first_checkpoint(twin, run_id):
+        disturbed = start(twin, on_slurm(spec) if backend == "slurm" else parse_run_spec(spec), run_id, tmp_path)
 
     for record in (disturbed, calm):
         assert (record.error, record.status) == (None, "SUCCEEDED")
@@ -133,7 +173,7 @@ def test_a_node_that_is_not_proven_bad_is_used_again_where_the_node_group_has_no
 ) -> None:
     """Of three deaths two are on the same node, which is avoided from then on."""
     run_id = "steps-000000room"
-    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 3}}
+    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 3, "restart_in_place": False}}
     record = start(twin, parse_run_spec(spec), run_id, tmp_path)
     assert record.error is not None
     assert (record.error.name, [restart.error for restart in record.restarts]) == ("WorkerFailed", ["WorkerFailed"] * 3)

@@ -71,6 +71,7 @@ def steps_spec(*, launcher: str = "mpi", **arguments: Any) -> dict[str, Any]:
         "workload": {"script": STEPS, "image": "trainer:test", "launcher": launcher, "arguments": arguments},
         "compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "processes_per_node": 1, "check_nodes": False},
         "precompile": {"enabled": False},
+        "limits": {"restart_in_place": False},  # a death is the workflow's; tests of the other kind say so
     }
 
 
@@ -84,6 +85,7 @@ def demo_spec(*, variant: int = 0) -> dict[str, Any]:
     arguments = spec["workload"]["arguments"]
     arguments |= {"max_steps": 12, "warmup_steps": 2, "checkpoint_steps": 6, "compile": False}
     arguments["max_position_embeddings"] += variant
+    spec.setdefault("limits", {})["restart_in_place"] = False  # a death is the workflow's
     return spec
 
 

@@ -56,7 +56,7 @@ def spec(*, num_nodes: int, arguments: list[str], **workload: Any) -> dict[str, 
         },
         "compute": {"instance_type": "c7i.xlarge", "num_nodes": num_nodes, "check_nodes": False},
         "progress": {"pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"},
-        "limits": {"max_restarts": 1},
+        "limits": {"max_restarts": 1, "restart_in_place": False},
     }
 
 

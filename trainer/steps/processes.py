@@ -150,12 +150,20 @@ def replace_supervisor(process: Process) -> NoReturn:
         raise _cannot_start(process, error) from error
 
 
-def run(processes: Sequence[Process], watch: Callable[[int], None] | None = None) -> int:
+def run(
+    processes: Sequence[Process],
+    watch: Callable[[int], None] | None = None,
+    *,
+    signals: SignalForwarding | None = None,
+    stderr: int | None = None,
+) -> int:
     """Start all processes with this process's signals, and end all of them when one fails.
 
     Args:
         processes: The processes.
         watch: Called with the process id of a process that is the only one.
+        signals: Passes on this process's signals; a new one by default.
+        stderr: Open file in place of stderr; None for this process's own.
 
     Returns:
         The exit code of the process that failed first; 0 if all succeeded; 128 and the signal's number for one that was
@@ -166,9 +174,9 @@ def run(processes: Sequence[Process], watch: Callable[[int], None] | None = None
     """
     running: list[subprocess.Popen[bytes]] = []
     sys.stdout.flush()
-    signals = SignalForwarding()
+    signals = signals or SignalForwarding()
     try:
-        running.extend(map(_started, processes))
+        running.extend(_started(process, stderr) for process in processes)
     except ConfigInvalid:
         _end(running)
         raise
@@ -182,9 +190,9 @@ def run(processes: Sequence[Process], watch: Callable[[int], None] | None = None
     return code
 
 
-def _started(process: Process) -> subprocess.Popen[bytes]:
+def _started(process: Process, stderr: int | None) -> subprocess.Popen[bytes]:
     try:
-        return subprocess.Popen(process.words, env={**os.environ, **process.variables})
+        return subprocess.Popen(process.words, env={**os.environ, **process.variables}, stderr=stderr)
     except OSError as error:
         raise _cannot_start(process, error) from error
 

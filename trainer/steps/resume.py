@@ -16,6 +16,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -47,8 +48,13 @@ class Decision:
     """Time of its last change, in seconds since 1970."""
 
 
-def prepare(step: Resume, node: Node) -> Prepared:
+def prepare(step: Resume, node: Node, *, round_number: int = 0) -> Prepared:
     """Choose the checkpoint.
+
+    Args:
+        step: The checkpoints.
+        node: This node.
+        round_number: Number of the restart in the same pods; each has a decision of its own.
 
     Raises:
         ConfigInvalid: If there is no folder of the run.
@@ -60,7 +66,7 @@ def prepare(step: Resume, node: Node) -> Prepared:
     if run_dir is None:
         raise ConfigInvalid(f"{variables.RUN_DIR} is missing; it has to name the run's folder.")
     earlier = node.environment.earlier_folders(run_dir)
-    chosen = agreed(step, run_dir, earlier, node.environment.bounds(run_dir))
+    chosen = agreed(step, run_dir, earlier, node.environment.bounds(run_dir), round_number=round_number)
     if chosen is None and step.passed_over:
         raise all_checkpoints_unusable(run_dir)
     if chosen is None and earlier:
@@ -75,7 +81,12 @@ def prepare(step: Resume, node: Node) -> Prepared:
 
 
 def agreed(
-    step: Resume, run_dir: Path, earlier: Sequence[Path] = (), bounds: Mapping[Path, ResumeBound] = NO_BOUNDS
+    step: Resume,
+    run_dir: Path,
+    earlier: Sequence[Path] = (),
+    bounds: Mapping[Path, ResumeBound] = NO_BOUNDS,
+    *,
+    round_number: int = 0,
 ) -> Decision | None:
     """The checkpoint that this gang resumes from; None to begin anew.
 
@@ -84,12 +95,15 @@ def agreed(
         run_dir: The run's folder.
         earlier: Folders of the runs that it continues, the newest first: theirs count while it has none of its own.
         bounds: Bounds for the checkpoints in these folders.
+        round_number: Number of the restart in the same pods.
 
     Raises:
         StorageFailed: If the decision cannot be written or read.
     """
     notes = run_dir / SHARED_NOTES
-    decision = notes / f"{step.decision}.json"
+    newest = decision = notes / f"{step.decision}.json"
+    if round_number:
+        decision = notes / f"{step.decision}.round-{round_number}.json"
     try:
         notes.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=notes, encoding="utf-8") as proposal:
@@ -101,9 +115,28 @@ def agreed(
             os.fsync(proposal.fileno())
             with suppress(FileExistsError):  # another node was first
                 os.link(proposal.name, decision)
+        if round_number:
+            _replace(newest, decision)  # later jobs read the decision of the newest round
         return read(decision)
     except (OSError, ValueError, TypeError) as error:
         raise StorageFailed(f"{decision} cannot be written or read ({error}); check the run's folder.") from error
+
+
+def _replace(file: Path, source: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        link = Path(folder) / file.name
+        os.link(source, link)
+        link.replace(file)
+
+
+def newest_number(step: Resume, node: Node) -> int | None:
+    """Number of the newest complete checkpoint of the run; None without one."""
+    run_dir = node.environment.run_dir
+    if run_dir is None:
+        return None
+    rules = Rules(marker=step.marker, settled_seconds=step.settled_seconds, now=time.time(), may_be_cut_off=True)
+    found = (each.number for each, reason in complete_ones(find(step.path, run_dir), rules) if reason is None)
+    return next(found, None)
 
 
 def read(decision: Path) -> Decision | None:

@@ -10,7 +10,6 @@ from enum import IntEnum, auto
 from trainflow.failures.error_table import NamedError, error_table
 from trainflow.failures.excerpt import Excerpt, excerpt
 from trainflow.failures.log_lines import (
-    FIRST_SIGNAL_EXIT_CODE,
     LAST_SIGNAL_EXIT_CODE,
     Line,
     error_file_lines,
@@ -18,6 +17,7 @@ from trainflow.failures.log_lines import (
     rank_exit_code,
 )
 from trainflow.failures.table import Kind, Rule, Table, failure_table
+from trainflow.protocol.launcher_report import FIRST_SIGNAL_EXIT_CODE, SIGNALS_FROM_OUTSIDE
 from trainflow.protocol.result import read_result
 
 MAX_QUOTATION = 500
@@ -47,10 +47,6 @@ class Strength(IntEnum):
 
 _NOT_IN_A_REASON = re.compile(r"(?:\bby \d.{0,40}|[\s_-])")
 """Parts of reasons that comparisons ignore: spelling, and the user in Slurm's `CANCELLED by 1001`."""
-
-SIGNALS_FROM_OUTSIDE = frozenset({135, 137, 139})
-"""Exit codes by SIGBUS, SIGKILL and SIGSEGV. The other signals are also sent by a library that gives up (SIGABRT) and
-by launchers (SIGTERM, SIGINT), and say less than what is in the log."""
 
 EXIT_CODES_OF_THE_PROGRAM = frozenset({126, 127, 132, 136, 159})
 """Exit codes of a shell that cannot execute a command, and by SIGILL, SIGFPE and SIGSYS: nobody sends these."""

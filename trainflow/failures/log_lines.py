@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from trainflow.protocol.launcher_report import FIRST_SIGNAL_EXIT_CODE, first_exit_code
 from trainflow.protocol.metrics_line import metrics_figures
 from trainflow.protocol.result import read_result
 from trainflow.protocol.step_report import is_relayed, report_figures
@@ -148,18 +149,6 @@ _REPORTS_OF_OTHERS = frozenset(
 )
 """Exceptions that a launcher raises because a process of its own failed."""
 
-_ROOT_CAUSE = re.compile(r"^(?:\[[^\]]{0,60}\]:?\s?)?\s*Root Cause\b")
-_REPORTED_EXIT_CODE = re.compile(
-    r"\b(?:exitcode\s{0,3}:|exits with return code =|crashed with exit code)\s{0,3}(-?\d{1,5})\b"
-)
-"""Exit code of a rank as torchrun, DeepSpeed and Composer report it: negative for a signal."""
-
-_ERROR_FILE_CODE = re.compile(r'"errorCode"\s{0,3}:\s{0,3}"?(-?\d{1,5})\b')
-"""Exit code of the first failed rank in the file TORCHELASTIC_ERROR_FILE of torchrun."""
-
-FIRST_SIGNAL_EXIT_CODE = 128
-"""Exit codes above it are 128 + the signal that ended the process."""
-
 LAST_SIGNAL_EXIT_CODE = FIRST_SIGNAL_EXIT_CODE + 64
 """Exit codes above it are a program's own: it ends with -1, which is 255, or with a sum of its errors."""
 
@@ -282,20 +271,7 @@ def rank_exit_code(texts: Sequence[str]) -> int | None:
     Returns:
         128 + the signal's number for a rank that a signal ended, as a shell reports it.
     """
-    codes: list[int] = []
-    below_root_cause = False
-    for text in single_lines(texts):
-        if _ROOT_CAUSE.match(text):
-            below_root_cause = True
-            codes.clear()
-        if found := _ERROR_FILE_CODE.search(text):
-            codes.insert(0, int(found[1]))
-        elif found := _REPORTED_EXIT_CODE.search(text):
-            codes.append(int(found[1]))
-            if below_root_cause:
-                break
-    code = next((code for code in codes if code), None)
-    return code if code is None or code > 0 else FIRST_SIGNAL_EXIT_CODE - code
+    return first_exit_code(single_lines(texts))
 
 
 def error_file_lines(message: str | None) -> list[str]:

@@ -161,6 +161,14 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Restart:
+    """Start the program again in the same pods when a signal has ended one of its ranks."""
+
+    job: str
+    """Name of the job, for the votes of its nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Elastic:
     """Rendezvous of a gang that may shrink: its ranks are assigned at run time."""
 
@@ -229,6 +237,9 @@ class Plan:
     report: Report | None = None
     """Beside the program, and after it: files that it has left can be found only then. Not on Slurm's nodes: Slurm
     signals every process of a job itself, so a parent would pass on each signal once more."""
+    restart: Restart | None = None
+    """Around the program only: what is beside it and the preparations stay, except for the choice of the checkpoint.
+    Not on Slurm's nodes, whose supervisor is replaced by the program."""
     launch: Launch | None = None
     probe: Probe | None = None
     fetch: Fetch | None = None
@@ -239,6 +250,9 @@ class Plan:
             raise PlanInvalid("launch: a plan needs either this or 'probe' or 'fetch'.")
         if self.node_test is not None and (self.launch is None or self.launch.elastic is not None):
             raise PlanInvalid("node_test: needs 'launch' without 'elastic', whose nodes come and go.")
+
+        if self.restart is not None and (self.launch is None or self.launch.elastic or self.precompile):
+            raise PlanInvalid("restart: needs 'launch' without 'elastic', and no 'precompile'.")
 
     @property
     def steps(self) -> Iterator[Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from trainflow.errors import CheckpointUnusable
+from trainflow.errors import CheckpointUnusable, WorkerFailed
 from trainflow.nodes.failed_nodes import refutation
 from trainflow.protocol import variables
 from trainflow.protocol.placeholders import STEP
@@ -13,6 +13,9 @@ from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
 from trainflow.workflow.run import Ignored
 from trainflow.workflow.run_record import Restart
+
+if TYPE_CHECKING:
+    from trainflow.workflow.run import InPlaceRestart
 
 WATCHERS = {"WatchPrecompile": "precompile", "WatchTraining": "training"}
 """States that watch a job, with its stage."""
@@ -35,6 +38,29 @@ def restarts(history: ExecutionHistory) -> list[Restart]:
         elif task.state == DELETION and failed is not None:
             found.append(_restart(failed, attempt=len(found) + 1))
     return found
+
+
+def with_in_place(restarted: Iterable[Restart], in_place: Iterable[InPlaceRestart]) -> list[Restart]:
+    """All restarts of a run in the order of time.
+
+    Args:
+        restarted: Those by the workflow.
+        in_place: Those in the pods.
+    """
+    in_pods = (
+        Restart(
+            stage="training",
+            attempt=each.attempt,
+            at=each.at,
+            error=WorkerFailed.__name__,
+            message=f"The program was ended on node {each.node} by {each.reason}. It was started again in its pods.",
+            rule="in_place",
+            last_step=each.last_step,
+            in_place=True,
+        )
+        for each in in_place
+    )
+    return sorted([*restarted, *in_pods], key=lambda restart: restart.at)
 
 
 def avoided_nodes(history: ExecutionHistory) -> tuple[str, ...]:

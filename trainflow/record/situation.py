@@ -319,7 +319,8 @@ def _recovering(run: RunState, kind: Kind) -> Situation:
         sentence = "A job has failed; it is decided whether it is started again."
         return Situation(kind=Kind.RECOVERING, headline="Recovering", sentence=sentence, tone=Tone.WARNING)
     newest = run.restarts[-1]
-    parts = [f"Attempt {newest.attempt + 1} after {newest.error} in the {newest.stage} job."]
+    again = "The program was started again in its pods" if newest.in_place else f"Attempt {newest.attempt + 1}"
+    parts = [f"{again} after {newest.error} in the {newest.stage} job."]
     if newest.last_step is not None:
         parts.append(f"The newest step before was {newest.last_step:,}.")
     if run.checkpoints:

@@ -421,6 +421,10 @@ class Limits(Section):
     the training names, graphs to compile again. A run that gets further is counted anew: to a later step, without steps
     to a newer checkpoint, or without either for more than six hours; so is one that passes over a checkpoint that it
     cannot open, at most three times."""
+    restart_in_place: bool = True
+    """Whether a gang whose rank was ended by a signal first starts its program again in the same pods, from the newest
+    checkpoint, once without getting further. It counts as one of `max_restarts`. Has no effect with Slurm and in
+    elastic gangs."""
     stall_minutes: Annotated[float, Field(gt=0, le=1440)] = 60.0
     """Longest time without a sign of life, in minutes; covers start-up, compilation and checkpoints. Signs are a step,
     a line of the log that differs from those before it, and a changed file of the run. While graphs are compiled:

@@ -143,6 +143,31 @@ class HungAt(Fact):
     """File, line and function of the rank behind; empty if no stacks were read."""
 
 
+class InPlaceRestart(Fact):
+    """A restart of a training's program in its pods, without a new job."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    attempt: int
+    """Attempt of the job that goes on."""
+    round: int
+    """Number of the restart in this job, from 1."""
+    at: datetime
+    node: int
+    """Number of the node in its gang, of the rank that ended."""
+    reason: str
+    """Signal that ended the rank."""
+    last_step: int | None = None
+    """Newest step before."""
+    last_checkpoint: int | None = None
+    """Number of the newest known checkpoint before."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Order among the restarts of a run."""
+        return self.attempt, self.round
+
+
 class StepsMissing(Fact):
     """Lines of rank 0's log without a step, as they were when the owner had to know it."""
 
@@ -255,6 +280,15 @@ class MetricsCursor(Fact):
     """Longest time between two polls that found steps of one pod."""
     hung_at: HungAt | None = None
     """Place where the attempt before hung; None if it ended for another reason."""
+
+    in_place: tuple[InPlaceRestart, ...] = ()
+    """The newest restarts in the pods, also of earlier jobs."""
+    restarted_at_step: int = -1
+    """Newest step at the newest restart of any kind; -1 before one."""
+    restarted_at_checkpoint: int = -1
+    """Newest checkpoint at the newest restart of any kind."""
+    restarts_in_vain: int = 0
+    """Restarts of any kind since the run's last progress, the newest one included."""
 
     def alive_as(self, later: MetricsCursor) -> MetricsCursor:
         """This position with the signs of life of a later one, whose steps could not be published."""

@@ -73,7 +73,7 @@ class Job(_Entry):
 
 
 class Restart(_Entry):
-    """A job that failed and was submitted again."""
+    """A job that failed and was submitted again, or whose program was started again in its pods."""
 
     stage: str
     attempt: int
@@ -91,6 +91,8 @@ class Restart(_Entry):
     """The checkpoint that the job may have failed to open, as in the run's error."""
     last_step: int | None = None
     """Newest step that was logged before."""
+    in_place: bool = False
+    """Whether only the program was started again, in the same pods."""
 
 
 class SavedCheckpoint(_Entry):

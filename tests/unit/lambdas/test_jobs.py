@@ -26,6 +26,7 @@ from trainflow.protocol.plan import (
     Precompile,
     Probe,
     Report,
+    Restart,
     to_text,
 )
 from trainflow.workflow.run import Run, Stage
@@ -61,6 +62,7 @@ def test_training_is_launched_with_static_rendezvous_so_that_index_0_is_rank_0()
     assert made.plan == Plan(
         locked_memory=LockedMemory(mebibytes=5120),
         report=Report(),
+        restart=Restart(job=name),
         launch=Launch(launcher="torchrun", num_nodes=2, processes=32, port=PORT, program=program),
     )
     place = ["--node_rank", "$(JOB_COMPLETION_INDEX)", "--master_addr", f"{name}-0.{name}"]
@@ -170,7 +172,7 @@ def test_a_program_starts_in_the_folder_of_its_code_right_before_the_launcher() 
         made = job(stage, workload__code=CODE)
         assert made.plan is not None
         assert (made.code, made.plan.code) == (CODE, Code(folder="/workspace"))
-        beside = {Precompile, Report, Launch}
+        beside = {Precompile, Report, Restart, Launch}
         *before, last = [type(step) for step in made.plan.steps if type(step) not in beside]
         assert (last, Code in before) == (Code, False), "it changes search paths, which are the program's only"
     probe = job(Stage.PREFLIGHT, workload__code=CODE)

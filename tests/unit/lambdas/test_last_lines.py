@@ -210,6 +210,8 @@ def test_no_trouble_with_the_log_keeps_a_job_or_a_node(
     progress = poll()
     pods.fails_at = fails_at
     answer = call(state, progress)
+    if state == "DeleteJob":
+        progress |= {"restarted_at_step": 3}
     assert (answer["deleted_jobs"], answer["progress"], pods.is_there) == ([TRAINING.name], progress, False)
     assert ("release" in pods.done) == (state != "DeleteJob")
     assert steps == [1, 2, 3]

@@ -88,6 +88,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash ae839f377241dfd6 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash c4bd676067a29f94 --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -92,6 +92,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 99eb50e5edb84c2a --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 282d7da8ccd78ecc --num_nodes 16
 wait "$shipper"
 exit "$code"

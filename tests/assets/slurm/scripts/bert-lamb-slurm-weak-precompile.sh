@@ -88,6 +88,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 34f1ff2cc6e1a37f --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 4a3c4aeee67806ec --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -92,6 +92,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash dcaa5e50aa60ccd0 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash abf2f6f851760b85 --num_nodes 16
 wait "$shipper"
 exit "$code"

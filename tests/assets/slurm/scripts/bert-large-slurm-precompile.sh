@@ -88,6 +88,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash d0a4428dea4c1e0a --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash f682e13af2779b1f --num_nodes 2
 wait "$shipper"
 exit "$code"

@@ -92,6 +92,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 6331fb9e51ba732e --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash e59bfcf739740215 --num_nodes 2
 wait "$shipper"
 exit "$code"
