@@ -442,7 +442,7 @@ def _document(path: Path) -> dict[str, Any] | None:
 
 
 def _recorded_details(folder: Path) -> RunState | None:
-    """What the record says, read without its model; None if there is none that can be read."""
+    """Read a record without its model; None if it cannot be read."""
     from trainflow.observed.run_state import recorded_state
 
     document = _document(folder / RECORD)

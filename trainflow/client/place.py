@@ -137,7 +137,7 @@ class FollowedRun(Protocol):
         """Read everything a last time, and stop observing."""
 
     def snapshot(self) -> RunState:
-        """What is known now."""
+        """Return the present knowledge about the run."""
 
     def is_finished(self) -> bool:
         """Whether the place says that the run is over."""

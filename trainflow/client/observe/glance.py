@@ -26,7 +26,7 @@ from trainflow.workflow.run_record import RunStatus
 
 
 def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSteps) -> RunState:
-    """What is known now.
+    """Return the present knowledge about a run.
 
     The steps are those that the workflow has stored and, where the pods can be seen, those that the program has printed
     since: the workflow polls every 20 seconds or less often.

@@ -124,7 +124,7 @@ class RunObserver:
         self._finish_logs()
 
     def snapshot(self) -> RunState:
-        """What is known now."""
+        """Return the present knowledge about the run."""
         state, now, pods, steps = self._state, self._clock(), self._watcher.pods(), self._training.steps()
         return replace(
             state,
@@ -265,7 +265,7 @@ class RunObserver:
         )
 
     def _reader_of(self, pod: Pod) -> Callable[[LogLine], None] | None:
-        """What reads the pod's log."""
+        """Return the reader of the pod's lines; None for a pod without steps."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line
         return partial(self._training.read, pod=pod.name) if may_hold_rank0(pod) else None
