@@ -43,7 +43,10 @@ _ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|(.*)$")
 _NEMO = re.compile(r"\bTraining epoch (\d+), iteration (\d+)/\d+ \|(.*)$")
 _COLUMN = re.compile(rf"^\s*([^:|]{{1,100}}?)\s*:\s*({_NUMBER})")
 
-_BAR = re.compile(r"\bEpoch (\d+):\s+\d+%(?:\|[^|]*\|)?\s*(\d+)/(\d+) \[([^\]]*)")
+MAX_DIGITS = 15
+"""Most digits of a counter: a larger number is no step, and Python refuses to read one of thousands of digits."""
+
+_BAR = re.compile(rf"\bEpoch (\d+):\s+\d+%(?:\|[^|]*\|)?\s*(\d{{1,{MAX_DIGITS}}})/(\d+) \[([^\]]*)")
 _NEMO_BAR = re.compile(r"\bEpoch (\d+):[ :]+\d*%?(?:\|[^|]*\|)? *\d+(?:/\d+|it) \[([^\]]*\bglobal_step=[^\]]*)")
 _BAR_FIELD = re.compile(rf"([A-Za-z][\w./ -]{{0,99}}?)=({_NUMBER})(?=[,\s\]]|$)")
 _BAR_RATE = re.compile(r"(\d+(?:\.\d+)?)it/s")
@@ -92,7 +95,7 @@ def lightning(text: str) -> Figures | None:
         return None
     epoch, batch, batches, said = found.groups()
     figures: dict[str, object] = dict(_BAR_FIELD.findall(_behind_rate(said)))
-    if "loss" not in by_meaning(figures) or len(epoch) + len(batches) > 15:
+    if "loss" not in by_meaning(figures) or len(epoch) + len(batches) > MAX_DIGITS:
         return None
     if rate := _BAR_RATE.search(said):
         figures["batches_per_second"] = rate[1]

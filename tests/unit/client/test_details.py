@@ -106,7 +106,7 @@ def test_a_run_is_shown_by_what_is_known_of_it() -> None:
         "status    Failed: TrainingFailed",
         "started   2026-11-22 09:00 UTC",
         "duration  3 h 00 min",
-        "step      10/20, loss 2.5000, 1,234 sequences/s",
+        "step      10/20, loss 2.5, 1,234 sequences/s",
         "cost      about 12.30 USD at on-demand prices",
         "error     TrainingFailed: Rank 0 ended.",
         "to do     Read its log.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -216,10 +217,16 @@ def test_a_plan_says_what_would_be_created_and_what_is_in_the_way() -> None:
     assert "script: |\n  a\n  b\n" in written
 
 
+def test_a_plan_names_the_bound_on_events_only_near_the_quota() -> None:
+    plan = plan_of(parse_run_spec(spec_of()), region=REGION, planned_trouble="name a place.")
+    assert "Step Functions allows" not in plan_text(plan)
+    many = replace(plan, events=replace(plan.events, events=24_000))
+    assert "24,000 of the 25,000 that Step Functions allows, in a year with all 100 attempts" in plan_text(many)
+
+
 def test_a_plan_without_a_place_counts_events_and_says_what_it_does_not_know() -> None:
     plan = plan_of(parse_run_spec(spec_of()), region=REGION, planned_trouble="name a place.")
     assert plan.events.attempts == 100
-    assert "of the 25,000 that Step Functions allows, in a year with all 100 attempts" in plan_text(plan)
     assert plan_text(plan).endswith("What the run would create was not asked: name a place.")
     found = plan.as_json()
     assert (found["jobs"], found["problems"], found["planned_trouble"]) == (None, None, "name a place.")

@@ -168,8 +168,11 @@ def test_a_gang_that_stops_elsewhere_is_restarted(poll: Poll, before: HungAt) ->
     assert type(hang(poll, *STILL, hung_at=before)).__name__ == "JobStalled"
 
 
-def test_the_step_decides_if_one_of_two_attempts_had_no_stacks(poll: Poll) -> None:
+def test_the_step_decides_if_the_attempt_before_had_no_stacks(poll: Poll) -> None:
     assert type(hang(poll, *STILL, hung_at=HungAt(step=20))).__name__ == "ProgramHangs"
+
+
+def test_the_step_decides_if_the_newest_attempt_has_no_stacks(poll: Poll) -> None:
     again = hang(poll, "", MOVES, silent=7200, hung_at=HungAt(step=20, place=SLEEPS.place))
     assert type(again).__name__ == "ProgramHangs"
 

@@ -11,7 +11,7 @@ from trainflow.protocol.stacks import MAX_TEXT, Frame
 
 _MAIN = re.compile(r"^main (0x[0-9a-f]+)$", re.MULTILINE)
 _THREAD = re.compile(r"^(?:Current thread|Thread) (0x[0-9a-f]+)")
-_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+_FRAME = re.compile(r'^  File "(.*)", line (\d{1,9}) in (.*)$')
 _LIBRARY = re.compile(r"^.*?/((?:site|dist)-packages/|python3\.\d+/(?!(?:site|dist)-packages/))")
 
 Dump = dict[str, list[tuple[str, int, str]]]
