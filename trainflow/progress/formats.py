@@ -44,7 +44,7 @@ _NEMO = re.compile(r"\bTraining epoch (\d+), iteration (\d+)/\d+ \|(.*)$")
 _COLUMN = re.compile(rf"^\s*([^:|]{{1,100}}?)\s*:\s*({_NUMBER})")
 
 MAX_DIGITS = 15
-"""Most digits of a counter: a larger number is no step, and Python refuses to read one of thousands of digits."""
+"""Most digits of a counter: a larger number is not a step, and Python refuses to read one of thousands of digits."""
 
 _BAR = re.compile(rf"\bEpoch (\d+):\s+\d+%(?:\|[^|]*\|)?\s*(\d{{1,{MAX_DIGITS}}})/(\d+) \[([^\]]*)")
 _NEMO_BAR = re.compile(r"\bEpoch (\d+):[ :]+\d*%?(?:\|[^|]*\|)? *\d+(?:/\d+|it) \[([^\]]*\bglobal_step=[^\]]*)")
