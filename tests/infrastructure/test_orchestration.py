@@ -158,6 +158,7 @@ def test_who_may_read_and_write_objects_and_which() -> None:
         ("StartRun", "s3:GetObject", "runs/*"),
         ("StartRun", "s3:GetObjectVersion", "runs/*"),
         ("ReportLostRequest", "s3:GetObject", "runs/*"),
+        ("Notify", "s3:GetObject", "runs/*/run.json"),
         *(("ReportLostRequest", "s3:PutObject", f"runs/*.{ending}.refused.txt") for ending in ("yaml", "yml", "json")),
         *(
             (who, "s3:GetObject", "runs/*/steps.json")
