@@ -161,7 +161,20 @@ DOCUMENTED_OF_LAPTOPS = {
 }
 """The commands that the documents give, and that need no account."""
 
-READS = {"artifacts", "compare", "exec", "list", "metrics", "plan", "report", "schema", "status", "sweep", "top"}
+READS = {
+    "artifacts",
+    "compare",
+    "exec",
+    "list",
+    "messages",
+    "metrics",
+    "plan",
+    "report",
+    "schema",
+    "status",
+    "sweep",
+    "top",
+}
 """Commands that end by themselves, leave a run as it is, and judge nothing; so do dry runs."""
 
 READ = {
