@@ -83,12 +83,17 @@ def sockets() -> Iterator[str]:
 
 
 def descriptors() -> Iterator[str]:
-    """Open files that the program has inherited beside its standard streams."""
+    """Open files that the program has inherited beside its standard streams.
+
+    Python has opened one for the stacks of this process (docs/decisions/0095-evidence-of-a-hang.md).
+    """
     for entry in sorted(Path("/proc/self/fd").iterdir(), key=lambda path: int(path.name))[3:]:
         try:
-            yield str(entry.readlink())
+            file = entry.readlink()
         except OSError:
             continue  # the one that has listed them
+        if not (file.parent.name.startswith("stacks-") and file.name == f"{os.getpid()}.txt"):
+            yield str(file)
 
 
 def aws() -> Iterator[str]:

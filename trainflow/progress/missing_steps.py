@@ -14,6 +14,7 @@ from typing import Literal
 
 from trainflow.progress.ansi import without_colours
 from trainflow.progress.pattern_proposal import proposed_pattern
+from trainflow.protocol.own_lines import is_own_line
 from trainflow.protocol.step_report import is_relayed
 from trainflow.spec.line_pattern import pattern_problem
 from trainflow.spec.progress import Format, named, read_from_files
@@ -69,9 +70,11 @@ class StepWatch:
         self._due_at = self._time_when_due()
 
     def add(self, line: LogLine) -> None:
-        """Count a line without a step."""
+        """Count a line without a step, unless it is the supervisor's."""
         if self._began_at is None:
             self.begin(line.logged_at)
+        if is_own_line(line.text):
+            return
         if line.logged_at >= self._due_at and (self._last_step is None or self._num_lines >= LEAST_LINES):
             self._report()
         self._num_lines += 1

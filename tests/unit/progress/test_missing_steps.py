@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lambdas.logic.step_metrics import advanced, next_batch
 from trainflow.client.observe.training_log import TrainingLog
 from trainflow.progress.missing_steps import missing_at_end, missing_steps_warning
+from trainflow.protocol.stacks import Group, NodeStacks, stacks_line
 from trainflow.spec.progress import Format
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import LinesSinceStep, LogPosition, MetricsCursor
@@ -93,6 +94,16 @@ def test_lines_that_stop_matching_are_a_warning_that_goes_when_steps_come_again(
         "No step is read from the log after step 39, although 119 lines have followed. The last lines"
     )
     assert warned(polled(log_of(step(40), begin=300), before=cursor)) is None
+
+
+def test_lines_of_the_supervisor_do_not_count_as_the_programs() -> None:
+    stood_still = stacks_line(NodeStacks(node=0, processes=1, seconds=61.0, groups=(Group(ranks=(0,)),)))
+    lines = log_of(*map(step, range(40)), *(line for number in range(1, 200) for line in (odd(number), stood_still)))
+    said = warned(polled(lines))
+    assert said is not None
+    assert "lines have followed. The last lines with a number: 'at " in said
+    assert "trainflow" not in said
+    assert "although 60 lines" in said
 
 
 def test_a_pause_for_an_evaluation_is_no_warning_if_it_was_as_long_before() -> None:
