@@ -40,6 +40,7 @@ class _Expressions:
     report: re.Pattern[str]
     launchers: tuple[tuple[str, re.Pattern[str]], ...]
     launcher_errors: re.Pattern[str]
+    signal_errors: re.Pattern[str]
     lines: tuple[tuple[str, re.Pattern[str]], ...]
 
 
@@ -50,6 +51,7 @@ def _expressions() -> _Expressions:
         report=_any(document["report"]),
         launchers=_named(document["launchers"]),
         launcher_errors=_any(document["launcher_errors"]),
+        signal_errors=_any(document["signal_errors"]),
         lines=_named(document["lines"]),
     )
 
@@ -70,10 +72,12 @@ def kinds(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Each line behind the description of what it is; the description of the program's own lines is empty."""
     known = _expressions()
     lines = [(text, RANK_PREFIX.sub("", text[:MAX_LENGTH], count=1)) for text in texts]
-    kind = ""
+    kind, ended_by_signals = "", _ended_by_signals([bare for _, bare in lines])
     for at, (text, bare) in enumerate(lines):
         if kind == REPORT or known.report.search(bare):
             kind = REPORT
+        elif at in ended_by_signals:
+            kind = f"{FRAMES}torchrun"
         elif frame := _FRAME.match(bare):
             kind = _frames(frame["path"])
         elif _TRACEBACK.match(bare):
@@ -91,6 +95,22 @@ def without_noise(texts: Sequence[str]) -> list[str]:
 def _frames(path: str) -> str:
     launcher = _first(_expressions().launchers, path)
     return launcher and FRAMES + launcher
+
+
+def _ended_by_signals(lines: Sequence[str]) -> set[int]:
+    """Places of the lines of tracebacks that a signal to a launcher caused; their beginning may be cut."""
+    known, found = _expressions(), set[int]()
+    for at, line in enumerate(lines):
+        if not known.signal_errors.search(line):
+            continue
+        begin = at
+        while begin and lines[begin - 1][:1].isspace():
+            begin -= 1
+        if begin and begin < at and _TRACEBACK.match(lines[begin - 1]):
+            begin -= 1
+        if begin < at:
+            found.update(range(begin, at + 1))
+    return found
 
 
 def _whole_traceback(below: Iterable[str]) -> str:

@@ -55,6 +55,25 @@ def test_a_pod_that_the_cluster_has_ended_does_not_show_torchruns_document() -> 
     assert cause("pod-0", message, 1, None) == ""
 
 
+ENDED_WHILE_IT_LOGS = f"""\
+  File "{LIB}/torch/distributed/elastic/agent/server/api.py", line 838, in _exit_barrier
+    logger.info("Waiting")
+  File "/usr/lib/python3.11/logging/__init__.py", line 1489, in warning
+    def warning(self, msg, *args, **kwargs):
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "{LIB}/torch/distributed/elastic/multiprocessing/api.py", line 88, in _terminate_process_handler
+    raise SignalException(f"Process {{os.getpid()}} got signal: {{sigval}}", sigval=sigval)
+torch.distributed.elastic.multiprocessing.api.SignalException: Process 61 got signal: 15
+"""
+"""The end of torchrun's traceback: a signal may come in any call, also of Python's library."""
+
+
+def test_a_launcher_that_was_ended_in_a_call_of_another_library_is_no_cause() -> None:
+    heading = "Traceback (most recent call last):\n"
+    assert cause("pod-0", ENDED_WHILE_IT_LOGS, 1, None) == ""
+    assert cause("pod-0", f"ValueError: bad batch\n{heading}{ENDED_WHILE_IT_LOGS}", 1, None) == "ValueError: bad batch"
+
+
 def test_an_error_file_of_torchrun_is_shown_by_its_exception() -> None:
     stack = "Traceback (most recent call last):\n  File \"/code/fit.py\", line 3, in main\nKeyError: 'x'\n"
     message = {"message": "KeyError: 'x'", "extraInfo": {"py_callstack": stack}}
