@@ -93,7 +93,7 @@ def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) ->
         return None
     with _folder_of(code, beside=beside) as folder:
         left_out = {path.resolve() for path in leave_out}
-        files = {name: path for name, path in _files(folder) if _is_code(name, path) and not _is_below(path, left_out)}
+        files = {name: path for name, path in code_files(folder) if not _is_below(path, left_out)}
         _require_program(workload, files)
         _require_size(code, files)
         ignored = files_left_out(folder, besides=leave_out)
@@ -198,16 +198,29 @@ def _walk(folder: Path) -> Iterator[str]:
             yield Path(parent, name).relative_to(folder).as_posix()
 
 
-def _is_code(name: str, path: Path) -> bool:
-    """Whether a file belongs to the program, as opposed to a tool's files, logs and this command's own output."""
-    return not NEVER_PACKED & set(name.split("/")) and not name.endswith(LOGS) and not _is_output(path)
+def code_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Files of a program below its folder, without a tool's files, logs and the output of this command.
+
+    Yields:
+        The path relative to the folder, and the path.
+    """
+    outputs = list(_outputs())
+    for name, path in _files(folder):
+        if not NEVER_PACKED & set(name.split("/")) and not name.endswith(LOGS) and not _is_among(path, outputs):
+            yield name, path
 
 
-def _is_output(path: Path) -> bool:
-    """Whether the standard output or error of this process is written to the file."""
+def _outputs() -> Iterator[os.stat_result]:
+    """The files that the standard output and error of this process are written to."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            yield os.fstat(descriptor)
+
+
+def _is_among(path: Path, files: Iterable[os.stat_result]) -> bool:
     with suppress(OSError):
         found = path.stat()
-        return any(os.path.samestat(found, os.fstat(descriptor)) for descriptor in (1, 2))
+        return any(os.path.samestat(found, file) for file in files)
     return False
 
 

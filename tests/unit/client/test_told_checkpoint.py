@@ -36,6 +36,15 @@ def test_a_program_that_reads_the_variable_or_gets_words_is_not_noted(tmp_path: 
     assert untold_checkpoint(parse_run_spec(spec_with())) is None
 
 
+def test_installed_packages_that_name_the_variable_say_nothing_about_the_program(tmp_path: Path) -> None:
+    installed = tmp_path / ".venv/lib/trainflow/variables.py"
+    installed.parent.mkdir(parents=True)
+    installed.write_text('CHECKPOINT = "TRAINFLOW_CHECKPOINT"')
+    (tmp_path / "train.py").write_text("import torch")
+    (tmp_path / "gone.py").symlink_to(tmp_path / "nothing.py")
+    assert untold_checkpoint(spec(), folder=tmp_path) is not None
+
+
 def test_validate_prints_the_note(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch")
     (tmp_path / "spec.json").write_text(spec().model_dump_json(exclude_none=True))

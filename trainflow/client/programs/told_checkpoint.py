@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
+from trainflow.client.code import code_files
 from trainflow.protocol import variables
 from trainflow.spec.run_spec import RunSpec
 
 MAX_SOURCE_BYTES = 2_000_000
 """Largest file that is searched for the variable."""
+
+SOURCES = (".py", ".sh", ".jl")
+"""Ends of names of the files that are searched."""
 
 
 def untold_checkpoint(spec: RunSpec, *, folder: Path | None = None) -> str | None:
@@ -33,14 +38,11 @@ def _reads_variable(spec: RunSpec, folder: Path | None) -> bool:
         return True
     if folder is None or workload.code is None or "://" in workload.code:
         return False
-    name = variables.CHECKPOINT.encode()
-    files = (file for ending in ("*.py", "*.sh", "*.jl") for file in _below(folder / workload.code, ending))
-    return any(name in file.read_bytes() for file in files)
+    return any(_names_variable(path) for name, path in code_files(folder / workload.code) if name.endswith(SOURCES))
 
 
-def _below(code: Path, ending: str) -> list[Path]:
-    try:
-        found = (file for file in code.rglob(ending) if file.is_file())
-        return [file for file in found if file.stat().st_size <= MAX_SOURCE_BYTES]
-    except OSError:
-        return []
+def _names_variable(path: Path) -> bool:
+    with suppress(OSError):  # unreadable, or gone since
+        is_small = path.is_file() and path.stat().st_size <= MAX_SOURCE_BYTES
+        return is_small and variables.CHECKPOINT.encode() in path.read_bytes()
+    return False
