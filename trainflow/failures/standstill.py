@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from trainflow.protocol.stacks import Frame, Group, NodeStacks
+from trainflow.protocol.stacks import COLLECTIVE_FILES, Frame, Group, NodeStacks
 
 MAX_RANKS = 8
 """Ranks that a sentence names."""
@@ -47,7 +47,7 @@ class Standstill:
 
 
 _LIBRARY = ("site-packages/", "dist-packages/", "python3.", "<frozen")
-_COLLECTIVE = re.compile(r"packages/(?:torch/distributed/|torch/nn/parallel/|deepspeed/comm/|horovod/)")
+_COLLECTIVE = re.compile(f"packages/(?:{'|'.join(map(re.escape, COLLECTIVE_FILES))})")
 _BACKWARD = "_engine_run_backward"
 _WAIT_TEXT = re.compile(r"\.wait\(|store\w*\.get\(", re.IGNORECASE)
 """Waiting in C for ranks, by `Work.wait` or a store. A wait of Python's own modules has a call of theirs inside."""

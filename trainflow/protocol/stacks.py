@@ -21,6 +21,15 @@ MAX_BYTES = 12_000
 MAX_TEXT = 160
 """Characters of a source line that are kept."""
 
+COLLECTIVE_FILES = (
+    "torch/distributed/",
+    "torch/nn/parallel/",
+    "deepspeed/comm/",
+    "horovod/",
+    "torch_xla/core/xla_model.py",
+)
+"""Paths of libraries whose calls wait for other ranks, below the folder of packages."""
+
 _BEGIN = f'{{"{STACKS}":'
 
 

@@ -48,6 +48,10 @@ COLLECTIVES: dict[str, tuple[Thread, str]] = {
     ),
     "a key of the store": (frames("train.py:31 main self.store.wait([key])"), "a pending operation"),
     "an asynchronous operation": (frames("train.py:31 main work.wait()"), "a pending operation"),
+    "PyTorch/XLA": (
+        frames("site-packages/torch_xla/core/xla_model.py:1060 mark_step", "train.py:31 main xm.mark_step()"),
+        "mark_step",
+    ),
     "the rendezvous": (
         frames("dist-packages/torch/distributed/rendezvous.py:278 _env_rendezvous_handler", MAIN),
         "_env_rendezvous_handler",

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from trainer.steps.hangs.processes import ENDED, Process, Rank
-from trainflow.protocol.stacks import Frame
+from trainer.runtime.process_status import ENDED
+from trainer.steps.hangs.processes import Process, Rank
+from trainflow.protocol.stacks import COLLECTIVE_FILES, Frame
 
 MIN_CPU = 0.1
 """Least share of a core of a process that computes. Threads that only look after others take less."""
@@ -30,8 +31,6 @@ first; each time that they turn out to work, it takes twice as long until the ne
 
 Stack = tuple[tuple[Frame, ...], ...]
 """Stacks of the threads of a rank, the main thread's first."""
-
-_COLLECTIVE = ("torch/distributed/", "torch/nn/parallel/", "deepspeed/comm/", "horovod/", "torch_xla/core/xla_model.py")
 
 
 class Action(Enum):
@@ -131,7 +130,7 @@ def moves(before: Look, now: Look) -> bool:
 
 def in_collective(stack: Stack) -> bool:
     """Whether the main thread is inside a collective operation."""
-    return bool(stack) and any(part in frame.file for frame in stack[0][:3] for part in _COLLECTIVE)
+    return bool(stack) and any(part in frame.file for frame in stack[0][:3] for part in COLLECTIVE_FILES)
 
 
 def computing(before: Look, now: Look) -> set[int]:
