@@ -22,7 +22,7 @@ from trainflow.progress import formats
 from trainflow.progress.general import GeneralReader
 from trainflow.progress.numbering import CountedLines
 from trainflow.protocol.metrics_line import PREFIX
-from trainflow.protocol.stacks import is_stacks_line
+from trainflow.protocol.own_lines import is_own_line
 from trainflow.protocol.step_report import METRICS, is_relayed, report_figures
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused
 from trainflow.spec.progress import Format, read_from_files
@@ -126,7 +126,7 @@ class ProgressReader:
 
     def read(self, line: LogLine) -> list[Step]:
         """The steps that a line finishes, in the order of the log."""
-        if not self._has_clue(line.text) or is_stacks_line(line.text):
+        if not self._has_clue(line.text) or is_own_line(line.text):
             self._lines_without_step += 1
             return []
         found_before = self.num_found
