@@ -11,7 +11,7 @@ from lambdas.handlers.failed_logs import FailedLogs
 from lambdas.handlers.task import logger
 from lambdas.logic.departures import PodEvidence
 from lambdas.logic.gang_failures import failure, waiting_failure
-from lambdas.logic.hangs import repeated, still_gang, with_standstill
+from lambdas.logic.hangs import StillGang, repeated, with_standstill
 from lambdas.logic.opening import with_checkpoint
 from trainflow.errors import TrainflowError
 from trainflow.observed.job import JobStatus
@@ -66,6 +66,7 @@ def hang_failure(
     progress: MetricsCursor,
     hang: TrainflowError,
     pods: Sequence[PodEvidence],
+    gang: StillGang | None,
 ) -> TrainflowError:
     """The error to raise for a running job that hangs: another one if a pod ended before the others, or if the attempt
     before hung alike.
@@ -76,8 +77,8 @@ def hang_failure(
         progress: What rank 0's log has shown.
         hang: What a poll found.
         pods: Its pods, with the last lines of their logs.
+        gang: The conclusion from the stacks in these lines.
     """
-    gang = still_gang(job, pods)
     error = repeated(with_standstill(hang, gang), gang, status, progress)
     return error if job.num_nodes == 1 else waiting_failure(job, pods, error, last_step=progress.last_step)
 

@@ -112,12 +112,12 @@ def _require_no_hang(
         _require_progress(backend, event, status, now=now, began=began)
     except TrainflowError as hang:
         pods = gang_evidence(backend, job, began=began)
-        raise hang_failure(job, status, progress, hang, pods) from hang
+        raise hang_failure(job, status, progress, hang, pods, still_gang(job, pods)) from hang
     if breaks_rhythm(job, status, progress, now=now):
         pods = gang_evidence(backend, job, began=began)
         gang = still_gang(job, pods)
         if gang is not None and gang.is_complete:
-            raise hang_failure(job, status, progress, hang_by_rhythm(job, progress, now=now), pods)
+            raise hang_failure(job, status, progress, hang_by_rhythm(job, progress, now=now), pods, gang)
 
 
 def _require_progress(backend: Backend, event: Event, status: JobStatus, *, now: datetime, began: float) -> None:
