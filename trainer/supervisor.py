@@ -124,9 +124,10 @@ def run(node: Node, added: Sequence[str]) -> int:
         added: Words behind the program's.
     """
     plan = node.plan
-    started = _started(node, added, {})
-    if len(started) == 1 and not (plan.precompile or plan.progress or plan.report or plan.restart):
-        processes.replace_supervisor(started[0])
+    if not (plan.precompile or plan.progress or plan.report or plan.restart):
+        started = _started(node, added, {})
+        if len(started) == 1:
+            processes.replace_supervisor(started[0])
     if plan.progress is None:
         return _run_and_report(node, added)
     from trainer.steps import progress
@@ -161,7 +162,7 @@ def _run(node: Node, added: Sequence[str], given: Mapping[str, str] = MappingPro
         return restart.repeated(node, added, partial(_started, given=given))
     started = _started(node, added, given)
     if node.plan.precompile is None:
-        return processes.run(started, ended_ranks.watch if ended_ranks.is_watched(node) else None)
+        return processes.run(started, ended_ranks.watcher(node))
     from trainer import precompile
 
     (process,), again = started, node.plan.precompile.retry_failed

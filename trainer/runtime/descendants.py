@@ -7,14 +7,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
+
+from trainer.runtime.process_status import ENDED, children, read_status
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2): orphans below this process become its children, so that none is lost when a launcher is killed."""
-
-PROC = Path("/proc")
 
 POLL_SECONDS = 0.05
 
@@ -43,12 +42,12 @@ def end(*, grace_seconds: float) -> bool:
     Args:
         grace_seconds: Time between SIGTERM and SIGKILL.
     """
-    _send(running(), signal.SIGTERM)
+    send(running(), signal.SIGTERM)
     if _have_ended(grace_seconds):
         return True
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
-        _send(running(), signal.SIGKILL)  # again: one of them may have started another meanwhile
+        send(running(), signal.SIGKILL)  # again: one of them may have started another meanwhile
         if _have_ended(4 * POLL_SECONDS):
             return True
     return False
@@ -63,26 +62,21 @@ def _have_ended(seconds: float) -> bool:
     return True
 
 
-def _send(processes: list[int], number: signal.Signals) -> None:
+def send(processes: Iterable[int], number: int) -> None:
+    """Send a signal to processes; those that have ended meanwhile get none."""
     for process in processes:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(process, number)
 
 
 def _below(process: int) -> Iterator[int]:
-    for file in (PROC / str(process) / "task").glob("*/children"):
-        try:
-            children = file.read_text().split()
-        except OSError:
-            continue
-        for child in map(int, children):
-            yield child
-            yield from _below(child)
+    for child in children(process):
+        yield child
+        yield from _below(child)
 
 
 def _is_alive(process: int) -> bool:
     try:
-        state = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        return read_status(process).state not in ENDED
+    except (OSError, ValueError, IndexError):
         return False
-    return state not in ("Z", "X")

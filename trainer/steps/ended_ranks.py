@@ -7,9 +7,10 @@ barrier: its ranks ended with exit code 0. Linux only; elsewhere nothing is prin
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from collections.abc import Callable
 
 from trainer.runtime.node import Node
+from trainer.runtime.process_status import children, read_status
 from trainer.runtime.workers import Worker
 from trainflow.protocol.ended_ranks import LINE
 
@@ -18,16 +19,14 @@ POLL_SECONDS = 0.5
 QUIET_POLLS = 2
 """Torchrun slept for so many polls in a row, without processes and without using the CPU."""
 
-PROC = Path("/proc")
 
+def watcher(node: Node) -> Callable[[int], None] | None:
+    """The watch for a gang whose ranks of one node may end long before those of another, while only torchrun waits.
 
-def is_watched(node: Node) -> bool:
-    """Whether the ranks of one node may end long before those of another, and nothing but torchrun waits for them.
-
-    Between two rounds of an elastic gang torchrun runs without processes, too.
+    None for other programs. Between two rounds of an elastic gang torchrun runs without processes, too.
     """
     launch = node.launch
-    return launch.launcher == "torchrun" and launch.elastic is None and launch.num_nodes > 1
+    return watch if launch.launcher == "torchrun" and launch.elastic is None and launch.num_nodes > 1 else None
 
 
 def watch(torchrun: int) -> None:
@@ -50,23 +49,12 @@ def _waits_for_other_nodes(torchrun: int) -> bool:
     while quiet < QUIET_POLLS:
         time.sleep(POLL_SECONDS)
         try:
-            has_ranks, (state, cpu_ticks) = _has_children(torchrun), _state(torchrun)
+            has_ranks, now = any(True for _ in children(torchrun)), read_status(torchrun)
         except (OSError, ValueError, IndexError):
             return False
-        if state == "Z":
+        if now.state == "Z":
             return False
         had_ranks = had_ranks or has_ranks
-        is_quiet = had_ranks and not has_ranks and state == "S" and cpu_ticks == before
-        quiet, before = quiet + 1 if is_quiet else 0, cpu_ticks
+        is_quiet = had_ranks and not has_ranks and now.state == "S" and now.cpu_ticks == before
+        quiet, before = quiet + 1 if is_quiet else 0, now.cpu_ticks
     return True
-
-
-def _has_children(process: int) -> bool:
-    files = (PROC / str(process) / "task").glob("*/children")
-    return any(file.read_text().strip() for file in files)
-
-
-def _state(process: int) -> tuple[str, int]:
-    """State and CPU time of a process (proc(5), `/proc/pid/stat`: fields 3, 14 and 15)."""
-    fields = (PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
-    return fields[0], int(fields[11]) + int(fields[12])

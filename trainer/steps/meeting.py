@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+from trainer.runtime.files import written_whole
 
 POLL_SECONDS = 0.25
 
@@ -64,11 +65,8 @@ class Meeting:
         self._own = vote
         if self._folder is None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=".vote-", dir=self._folder)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"verdict": vote.verdict.value, "reason": vote.reason}, file)
-        Path(name).replace(self._folder / f"{self._node}.json")
+        with written_whole(self._folder / f"{self._node}.json") as file:
+            file.write(json.dumps({"verdict": vote.verdict.value, "reason": vote.reason}).encode())
 
     def votes(self) -> Mapping[int, Vote]:
         """The votes so far.

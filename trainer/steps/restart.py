@@ -105,7 +105,7 @@ def repeated(node: Node, added: Sequence[str], start: Start) -> int:
     """
     rounds = Rounds(node=node, added=added, start=start)
     if not _may_meet(rounds):
-        return processes.run(start(node, added), _watch(node), signals=rounds.signals)
+        return processes.run(start(node, added), ended_ranks.watcher(node), signals=rounds.signals)
     while True:
         meeting = rounds.meeting()
         code, lines, was_ended = _run_round(rounds, meeting)
@@ -131,10 +131,6 @@ def _may_meet(rounds: Rounds) -> bool:
     return False
 
 
-def _watch(node: Node) -> Callable[[int], None] | None:
-    return ended_ranks.watch if ended_ranks.is_watched(node) else None
-
-
 def _run_round(rounds: Rounds, meeting: Meeting) -> tuple[int, list[str], bool]:
     """Run the program once: its exit code, the last lines of its launcher, and whether it was ended for a restart."""
     node = rounds.node_of_round()
@@ -147,7 +143,7 @@ def _run_round(rounds: Rounds, meeting: Meeting) -> tuple[int, list[str], bool]:
     tail = StderrTail() if node.launch.launcher == "torchrun" else None
     with tail or nullcontext():
         writer = tail.writer if tail else None
-        code = processes.run(started, _watch(node), signals=rounds.signals, stderr=writer)
+        code = processes.run(started, ended_ranks.watcher(node), signals=rounds.signals, stderr=writer)
         if code and not rounds.is_stopping():
             descendants.end(grace_seconds=GRACE_SECONDS)
     over.set()

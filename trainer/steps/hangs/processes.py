@@ -5,12 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-PROC = Path("/proc")
-
-ENDED = ("Z", "X")
-"""States of a process that has ended."""
+from trainer.runtime.process_status import ENDED, PROC, read_status
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -56,13 +52,12 @@ def processes() -> dict[int, Process]:
 def read(pid: int) -> Process | None:
     """A process; None if it has ended."""
     try:
-        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        cpu = (int(fields[11]) + int(fields[12])) / TICKS  # proc(5): utime and stime
+        status = read_status(pid)
         return Process(
             pid=pid,
-            parent=int(fields[1]),
-            state=fields[0],
-            cpu_seconds=cpu,
+            parent=status.parent,
+            state=status.state,
+            cpu_seconds=status.cpu_ticks / TICKS,
             io_bytes=sum(_values(pid, "io", ("rchar", "wchar", "read_bytes", "write_bytes"))),
             switches=sum(_values(pid, "status", ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"))),
         )

@@ -1,7 +1,8 @@
 """Let each Python process of the program dump the stacks of its threads when it gets a signal.
 
-The supervisor copies this file into a folder of its own, as `sitecustomize.py`, and puts that folder on the processes'
-path, before those of Python and of the image. Python imports it at every start, so also in ranks that torchrun starts.
+The supervisor copies this file into a folder of its own, as `sitecustomize.py`, and appends that folder to the
+processes' PYTHONPATH, whose folders Python searches before its own. Python imports it at every start, so also in ranks
+that torchrun starts.
 It needs nothing of ours, and never makes a program fail.
 
 faulthandler writes the stacks inside the signal's handler, in C: also while another thread holds the interpreter's

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from trainer.runtime import descendants
 from trainer.runtime.node import Node
+from trainer.runtime.process_status import ENDED, PROC
 from trainer.runtime.workers import Worker
 from trainer.steps.hangs import dumps, processes, sitecustomize
 from trainer.steps.hangs.processes import Rank
@@ -42,7 +44,7 @@ def watched(quiet_seconds: float, node: Node, run: Callable[[Mapping[str, str]],
     """
     # A compiler is judged by its output, and a program that it starts is meant to wait for it.
     is_training = os.environ.get(variables.STAGE) == variables.TRAINING
-    if not (is_training and processes.PROC.joinpath("self", "stat").exists()):
+    if not (is_training and PROC.joinpath("self", "stat").exists()):
         return run({})
     folder = Path(tempfile.mkdtemp(prefix="stacks-"))
     shutil.copyfile(sitecustomize.__file__, folder / "sitecustomize.py")
@@ -126,10 +128,9 @@ class Watch:
         """The stacks of the ranks that answer; an empty one for the others."""
         files = {rank.number: self._folder / f"{rank.process.pid}.txt" for rank in ranks}
         sizes = {number: file.stat().st_size for number, file in files.items()}
-        for rank in ranks:
-            pid = rank.process.pid
-            if processes.catches(pid, sitecustomize.SIGNAL_NUMBER) and not processes.is_paused(pid):
-                os.kill(pid, sitecustomize.SIGNAL_NUMBER)
+        pids = [rank.process.pid for rank in ranks]
+        catching = [pid for pid in pids if processes.catches(pid, sitecustomize.SIGNAL_NUMBER)]
+        descendants.send((pid for pid in catching if not processes.is_paused(pid)), sitecustomize.SIGNAL_NUMBER)
         time.sleep(min(ANSWER_SECONDS, self._quiet / LOOKS))
         return {number: _read(file, sizes[number]) for number, file in files.items()}
 
@@ -149,7 +150,7 @@ def grouped(ranks: list[Rank], stacks: Mapping[int, Stack]) -> list[Group]:
             state=rank.process.state,
             kernel=processes.kernel_function(pid),
             path=processes.open_path(pid),
-            dead_children=sum(child.state in processes.ENDED for child in rank.children),
+            dead_children=sum(child.state in ENDED for child in rank.children),
             threads=stacks.get(rank.number, ()),
         )
         found.setdefault(place, []).append(rank.number)
