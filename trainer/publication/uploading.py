@@ -39,8 +39,8 @@ PART_BYTES = 8 << 20
 """Size of the parts of larger files. The transfer manager raises it where S3's limit of 10,000 parts needs it."""
 
 MAX_OBJECT_BYTES = 5 << 40
-"""Largest object of S3, by the limits of a multipart upload (AWS's userguide/qfacts.html). S3 itself refuses a larger
-one with EntityTooLarge, after the parts were sent."""
+"""Largest object that is published. It was S3's own limit for multipart uploads, which is 48.8 TiB now (S3 user guide,
+"Amazon S3 multipart upload limits")."""
 
 SPARSE_BYTES, SPARSE_FACTOR = 1 << 30, 64
 """A file of this size is sparse if it is this many times larger than its blocks: sending its zeros would take hours.
@@ -212,7 +212,7 @@ def _require_publishable(status: os.stat_result) -> None:
     if status.st_size > SPARSE_BYTES and status.st_blocks * 512 * SPARSE_FACTOR < status.st_size:
         raise _NotPublishable("it is sparse: nearly all of it was never written")
     if status.st_size > MAX_OBJECT_BYTES:
-        raise _NotPublishable(f"it is larger than S3's {MAX_OBJECT_BYTES >> 40} TiB")
+        raise _NotPublishable(f"it is larger than {MAX_OBJECT_BYTES >> 40} TiB, the limit for a published file")
 
 
 def _checksum(content: BinaryIO, size: int) -> str:
