@@ -11,8 +11,8 @@ from trainflow.errors import NodeUnhealthy, TrainflowError
 from trainflow.failures.error_table import error_list
 from trainflow.links import execution_link, object_link
 from trainflow.nodes.failed_nodes import proves_node_bad, refutation
+from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.results import status_suffix
-from trainflow.record.situation import restarts_in_words
 from trainflow.record.wording import duration, estimated_cost
 from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.workflow.run_record import RunError, RunRecord, RunStatus

@@ -15,6 +15,7 @@ from trainflow.failures.hangs import CLUES, hang_line
 from trainflow.observed.step import OWN_FIGURES, Step
 from trainflow.progress.missing_steps import StepWatch
 from trainflow.progress.reader import ProgressReader
+from trainflow.progress.steps_again import RepetitionWatch, with_repetitions
 from trainflow.protocol.checkpoint_line import (
     CHECKPOINT,
     HUGGING_FACE,
@@ -70,6 +71,8 @@ class Batch:
     """Files that the program has left in its working folder."""
     watch: StepWatch = field(default_factory=lambda: StepWatch(MetricsCursor()))
     """Lines since the newest step."""
+    repetitions: RepetitionWatch = field(default_factory=lambda: RepetitionWatch(MetricsCursor()))
+    """Steps that a program repeats after a restart."""
     reported_checkpoint: Reported | None = None
     """A checkpoint that the lines report, compared with the spec's pattern."""
     num_lines: int = 0
@@ -167,7 +170,7 @@ def next_batch(
     """
     reader = ProgressReader(progress, lines_apart=lines_apart, total=total, behind=cursor)
     watch = StepWatch(cursor, is_watched=progress != "none", is_new_log=is_new_log)
-    batch = Batch(watch=watch, hang=cursor.hang)
+    batch = Batch(watch=watch, hang=cursor.hang, repetitions=RepetitionWatch(cursor, is_new_log=is_new_log))
     read, newest_lines = 0, batch.newest_lines
     clue1, clue2, clue3, clue4 = CLUES
     for read, line in enumerate(lines, start=1):  # noqa: B007  (counts the lines)
@@ -188,6 +191,7 @@ def next_batch(
             continue
         if RESTARTED in line.text and (said := parse_restarted_line(line.text)) is not None:
             batch.restarts.append(_restart(said, line, batch, cursor, held=reader.held))
+            batch.repetitions.begin(line.logged_at, reader.held)
             batch.hang = None
             continue
         if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
@@ -195,6 +199,7 @@ def next_batch(
             continue
         found_before = reader.num_found
         steps = reader.read(line)
+        batch.repetitions.add(steps, line.logged_at)
         for step in steps:
             batch.add(step, cursor)
         if reader.num_found == found_before:
@@ -206,6 +211,7 @@ def next_batch(
         if batch.is_full:
             break
     if reader.held is not None:
+        batch.repetitions.add([reader.held], reader.held.logged_at)
         batch.add(reader.held, cursor)
         batch.incomplete = reader.held
     batch.num_lines, batch.format_name = read, reader.format_name
@@ -269,6 +275,7 @@ def advanced(cursor: MetricsCursor, batch: Batch, *, log: LogPosition | None, no
             "hang": _hang(batch, now=now),
             "longest_pause_seconds": _longest_pause_seconds(cursor, batch, log=log, now=now),
             "last_checkpoint": _last_checkpoint(cursor, batch),
+            **with_repetitions(cursor, batch.repetitions),
             **_resumed(cursor, batch),
             **counted(cursor, batch.restarts),
         }

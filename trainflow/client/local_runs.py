@@ -413,6 +413,8 @@ def _summary(folder: Path) -> RunSummary | None:
             status=RunStatus(document["status"]),
             started_at=began or datetime.fromisoformat(document["started_at"]),
             ended_at=datetime.fromisoformat(document["ended_at"]) if document.get("ended_at") else None,
+            restarts=len(document.get("restarts") or ()),
+            note=_note(document),
         )
     address = read_address(folder)
     if address is not None:
@@ -421,6 +423,14 @@ def _summary(folder: Path) -> RunSummary | None:
     if began is None and (folder / LOGS).is_dir():
         began = datetime.fromtimestamp((folder / LOGS).stat().st_ctime, UTC)
     return None if began is None else RunSummary(run_id=folder.name, status=RunStatus.ABORTED, started_at=began)
+
+
+def _note(document: Mapping[str, Any]) -> str:
+    """The error of a recorded run, or that it has warnings."""
+    error = document.get("error")
+    if isinstance(error, Mapping):
+        return str(error.get("name", ""))
+    return "with warnings" if document.get("warnings") else ""
 
 
 def _as_started(details: RunState, folder: Path) -> RunState:

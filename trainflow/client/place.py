@@ -126,6 +126,10 @@ class RunSummary:
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None = None
+    restarts: int | None = None
+    """Number of restarts; None where the list does not read it."""
+    note: str = ""
+    """The run's error, or that it has warnings; empty where the list does not read it."""
 
 
 class FollowedRun(Protocol):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from math import isfinite
 from statistics import median
@@ -16,6 +16,7 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.restart import Restart
 from trainflow.workflow.run_cost import Cost
 from trainflow.workflow.run_error import RunError
 from trainflow.workflow.run_status import RunStatus
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from trainflow.observed.visit import Visit
     from trainflow.protocol.checkpoint_line import CheckpointReport
     from trainflow.protocol.staging_line import StagingReport
-    from trainflow.workflow.run_record import NodesBusy, Restart
+    from trainflow.workflow.run_record import NodesBusy
 
 VERSION = 1
 """Version of the JSON documents; fields are added without a new one."""
@@ -34,7 +35,7 @@ RECENT_STEPS = 50
 
 RECORD_FIELDS = {
     *("run_id", "status", "started_at", "ended_at", "spec", "error", "warnings", "cost"),
-    *("jobs", "training", "metrics_published"),
+    *("jobs", "training", "metrics_published", "restarts", "avoided_nodes"),
 }
 """Fields of a record that `recorded_state` reads."""
 
@@ -76,7 +77,7 @@ class RunState:
     checkpoints: tuple[CheckpointReport, ...] = ()
     """The newest checkpoints that the program has reported, in the order of writing."""
     restarts: tuple[Restart, ...] = ()
-    """Jobs that failed and were submitted again."""
+    """Jobs that failed and were submitted again, and programs that were started again in their pods."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that the run does not use because its jobs failed there."""
     test_is_refuted: bool = False
@@ -172,6 +173,8 @@ class RunState:
             "metrics": {name: _number(value) for name, value in self.metrics.items()},
             "seconds_left": self.seconds_left,
             "cost_usd": self.cost_usd,
+            "restarts": [{**asdict(restart), "at": restart.at.isoformat()} for restart in self.restarts],
+            "avoided_nodes": list(self.avoided_nodes),
             "pods": [self._pod_as_json(pod) for pod in self.pods],
             "error": asdict(self.error) if self.error else None,
             "warnings": list(self.warnings),
@@ -205,6 +208,8 @@ def recorded_state(record: Mapping[str, Any]) -> RunState:
         if cost
         else None,
         error=RunError(**error) if error is not None else None,
+        restarts=tuple(map(_recorded_restart, record.get("restarts") or ())),
+        avoided_nodes=tuple(record.get("avoided_nodes") or ()),
         warnings=tuple(record.get("warnings") or ()),
         is_recorded=True,
     )
@@ -227,6 +232,11 @@ def _recorded_pods(jobs: Mapping[str, Any]) -> Iterator[Pod]:
                 started_at=_time(pod.get("started_at")),
                 finished_at=_time(pod.get("finished_at")),
             )
+
+
+def _recorded_restart(document: Mapping[str, Any]) -> Restart:
+    known = {each.name: document[each.name] for each in fields(Restart) if each.name in document}
+    return Restart(**{**known, "at": datetime.fromisoformat(document["at"])})
 
 
 def _newest_step(record: Mapping[str, Any], *, at: datetime) -> Iterator[Step]:

@@ -20,7 +20,8 @@ from trainflow.page.drawings import Drawing
 from trainflow.page.library import RunNow
 from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
-from trainflow.record.pod_messages import cause
+from trainflow.record.pod_messages import SIGNALLED, cause
+from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
@@ -31,9 +32,6 @@ from trainflow.workflow.run_record import RunStatus
 
 MAX_SHORT_TABLE = 16
 """Maximum number of pods that the table shows in full; a longer one scrolls, below the numbers by phase."""
-
-SIGNALLED = 128
-"""Offset of exit codes in shells and container runtimes for the number of the signal that has ended a process."""
 
 MAX_POD_ROWS = 64
 """Pods that are listed: of more, failed ones and the youngest come first."""
@@ -142,6 +140,9 @@ def figures(
             figure, _, unit = speed.partition(" ")
             of = "median of the latest" if snapshot.throughput is not None else "at the newest step"
             found.append(KeyFigure("Speed", figure, f"{unit}, {of}"))
+    if snapshot.restarts:
+        words = restarts_in_words(snapshot.restarts, snapshot.avoided_nodes)
+        found.append(KeyFigure("Restarts", f"{len(snapshot.restarts):,}", words))
     found.append(_time_figure(snapshot))
     found += _cost_figures(cost, is_running=snapshot.status is RunStatus.RUNNING)
     nodes = [pod.node for pod in snapshot.pods if pod.node and not pod.finished]
@@ -278,12 +279,25 @@ def list_rows(summaries: Sequence[RunSummary], now: datetime) -> list[ListRow]:
         ListRow(
             run_id=summary.run_id,
             status=summary.status.value,
-            status_in_words=STATUS_IN_WORDS[summary.status],
+            status_in_words=_listed_status(summary),
             started=f"{summary.started_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
             took=duration(((summary.ended_at or now) - summary.started_at).total_seconds()),
         )
         for summary in summaries
     ]
+
+
+def _listed_status(summary: RunSummary) -> str:
+    """`Succeeded with warnings`, `Failed: OutOfMemory, 2 restarts`."""
+    status, note = STATUS_IN_WORDS[summary.status], summary.note
+    words = (
+        f"{status} {note}"
+        if summary.status is RunStatus.SUCCEEDED and note
+        else f"{status}: {note}"
+        if note
+        else status
+    )
+    return f"{words}, {count(summary.restarts, 'restart')}" if summary.restarts else words
 
 
 def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:

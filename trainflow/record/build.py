@@ -21,7 +21,7 @@ from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
 from trainflow.record.jobs import jobs_of, running_intervals, submitted_jobs
 from trainflow.record.left_out import left_out_warnings
-from trainflow.record.restarts import ignored_warning, with_in_place
+from trainflow.record.restarts import all_restarts, ignored_warning
 from trainflow.record.results import outcome_warnings, result_warnings, unpublished_warnings
 from trainflow.record.run_states import own_execution, state_of_history
 from trainflow.record.steps import KeptSteps, median_speeds, throughput_of
@@ -86,7 +86,7 @@ def build_record(
             for one in (history, *children)
         ],
         jobs=submitted_jobs(history, findings) if pods is None else jobs_of(run_id, pods),
-        restarts=with_in_place(state.restarts, kept.progress.in_place),
+        restarts=all_restarts(state.restarts, kept.progress.in_place, kept.progress.steps_again),
         checkpoints=checkpoints(kept, history),
         inputs=inputs(state.spec, history),
         cost=state.cost,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
+from signal import Signals
 
 from trainflow.failures.noise import without_noise
 from trainflow.workflow.run_error import RunError
 
 CUT_BYTES = 2000
 """Size of a message that may begin amid a line: the kubelet takes the last 2,048 bytes of a log."""
+
+SIGNALLED = 128
+"""Offset of exit codes in shells and container runtimes for the number of the signal that has ended a process."""
 
 CACHED_MESSAGES = 512
 """Messages whose cause is known: a page is drawn every second, and has up to 64 pods."""
@@ -25,7 +30,15 @@ def cause(pod: str, message: str, exit_code: int | None, error: RunError | None)
     """
     if error is not None and error.pod == pod and error.line:
         return error.line
-    return _judged(message, exit_code) if "\n" in message.strip() else message.strip()
+    said = _judged(message, exit_code) if "\n" in message.strip() else message.strip()
+    return said or _signal(exit_code)
+
+
+def _signal(exit_code: int | None) -> str:
+    """The signal that an exit code stands for; empty for other codes, which say nothing by themselves."""
+    with suppress(ValueError):
+        return f"ended by {Signals((exit_code or 0) - SIGNALLED).name}"
+    return ""
 
 
 @lru_cache(maxsize=CACHED_MESSAGES)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from trainflow.errors import CheckpointUnusable, WorkerFailed
@@ -11,11 +14,11 @@ from trainflow.protocol import variables
 from trainflow.protocol.placeholders import STEP
 from trainflow.record.failure import caught_error
 from trainflow.record.history import ExecutionHistory, TaskOutput, task_outputs
+from trainflow.workflow.restart import Restart
 from trainflow.workflow.run import Ignored
-from trainflow.workflow.run_record import Restart
 
 if TYPE_CHECKING:
-    from trainflow.workflow.run import InPlaceRestart
+    from trainflow.workflow.run import InPlaceRestart, StepsAgain
 
 WATCHERS = {"WatchPrecompile": "precompile", "WatchTraining": "training"}
 """States that watch a job, with its stage."""
@@ -40,12 +43,15 @@ def restarts(history: ExecutionHistory) -> list[Restart]:
     return found
 
 
-def with_in_place(restarted: Iterable[Restart], in_place: Iterable[InPlaceRestart]) -> list[Restart]:
-    """All restarts of a run in the order of time.
+def all_restarts(
+    restarted: Iterable[Restart], in_place: Iterable[InPlaceRestart], steps_again: Sequence[StepsAgain] = ()
+) -> list[Restart]:
+    """All restarts of a run in the order of time, with the steps at which the program went on.
 
     Args:
         restarted: Those by the workflow.
         in_place: Those in the pods.
+        steps_again: Places where the program went back to a step.
     """
     in_pods = (
         Restart(
@@ -60,7 +66,16 @@ def with_in_place(restarted: Iterable[Restart], in_place: Iterable[InPlaceRestar
         )
         for each in in_place
     )
-    return sorted([*restarted, *in_pods], key=lambda restart: restart.at)
+    found = sorted([*restarted, *in_pods], key=lambda restart: restart.at)
+    ends = (restart.at for restart in found[1:])
+    return [_with_next_step(restart, end, steps_again) for restart, end in zip_longest(found, ends)]
+
+
+def _with_next_step(restart: Restart, end: datetime | None, steps_again: Sequence[StepsAgain]) -> Restart:
+    """The restart with the first step before the next restart, if it is one that was logged before."""
+    later = (each for each in steps_again if each.at >= restart.at and (end is None or each.at < end))
+    found = next(later, None)
+    return restart if found is None else replace(restart, last_step=found.newest_step, next_step=found.first_step)
 
 
 def avoided_nodes(history: ExecutionHistory) -> tuple[str, ...]:

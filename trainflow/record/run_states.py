@@ -82,8 +82,6 @@ def state_of_record(record: RunRecord, steps: Sequence[Step] | None = None) -> R
             for saved in record.checkpoints
             if saved.step is not None and saved.saved_at is not None
         ),
-        restarts=tuple(record.restarts),
-        avoided_nodes=tuple(record.avoided_nodes),
         cost=record.cost,
         nodes_busy=record.nodes_busy,
     )

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from trainflow.observed.node_wait import NodeWait
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RECENT_STEPS, RunState
+from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.wording import MINUTE, count, duration
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
     from trainflow.workflow.blockage import Blockage
-    from trainflow.workflow.run_record import Restart
 
 
 class Kind(StrEnum):
@@ -181,13 +181,6 @@ def usual_interval(run: RunState) -> timedelta | None:
     return timedelta(seconds=median(gap.total_seconds() for gap in gaps)) if len(gaps) >= 2 else None
 
 
-def restarts_in_words(restarts: Sequence[Restart], avoided_nodes: Sequence[str]) -> str:
-    """The number of restarts of a run, their reasons, and the nodes that it avoided since."""
-    reasons = list(dict.fromkeys(restart.error for restart in restarts))
-    text = f"Restarted {count(len(restarts), 'time')} after {', '.join(reasons)}"
-    return f"{text}; avoided {', '.join(avoided_nodes)}." if avoided_nodes else f"{text}."
-
-
 def _ended(run: RunState) -> Situation:
     error = run.error
     if run.status is RunStatus.SUCCEEDED:
@@ -271,7 +264,8 @@ def _training(run: RunState) -> Situation:
         threshold = max(threshold, USUAL_INTERVALS * usual)
     if age > threshold and usual is not None:
         return _silent(run, age, usual)
-    return Situation(kind=Kind.TRAINING, headline="Training", sentence="", tone=Tone.ACTIVE)
+    sentence = restarts_in_words(run.restarts, run.avoided_nodes) if run.restarts else ""
+    return Situation(kind=Kind.TRAINING, headline="Training", sentence=sentence, tone=Tone.ACTIVE)
 
 
 def _silent(run: RunState, age: timedelta, usual: timedelta) -> Situation:

@@ -22,7 +22,7 @@ from trainflow.protocol.reported_checkpoints import Reported
 from trainflow.record.placement import Placement
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.wording import data_of_speed
-from trainflow.workflow.run import LinesSinceStep, MetricsCursor
+from trainflow.workflow.run import InPlaceRestart, LinesSinceStep, MetricsCursor, StepsAgain
 
 FILE_NAME = "steps.json"
 
@@ -149,12 +149,21 @@ def kept_steps_of(
     lost_files: LostFiles | None = None,
     since_step: LinesSinceStep | None = None,
     reported_checkpoint: Reported | None = None,
+    in_place: Sequence[InPlaceRestart] = (),
+    steps_again: Sequence[StepsAgain] = (),
 ) -> KeptSteps:
-    """The steps, checkpoints and lost files that would have been stored of these lines."""
+    """The steps, checkpoints, lost files and restarts that would have been stored of these lines."""
     since_step = since_step or LinesSinceStep()
     steps, newest = latest_of_each_step(lines), newest_checkpoints(checkpoints)
+    told: dict[str, Any] = {
+        "lost_files": lost_files,
+        "since_step": since_step,
+        "reported_checkpoint": reported_checkpoint,
+        "in_place": tuple(in_place),
+        "steps_again": tuple(steps_again),
+    }
     if not steps:
-        progress = MetricsCursor(lost_files=lost_files, since_step=since_step, reported_checkpoint=reported_checkpoint)
+        progress = MetricsCursor(**told)
         return KeptSteps(checkpoints=newest, progress=progress)
     non_finite = non_finite_steps(steps)
     progress = MetricsCursor(
@@ -164,9 +173,7 @@ def kept_steps_of(
         non_finite_steps=len(non_finite),
         first_non_finite_step=next(iter(non_finite), None),
         **newest_losses(MetricsCursor(), steps),
-        lost_files=lost_files,
-        since_step=since_step,
-        reported_checkpoint=reported_checkpoint,
+        **told,
     )
     return KeptSteps().extended(steps, progress, newest)
 

@@ -22,6 +22,7 @@ from trainflow.observed.step import Step
 from trainflow.record.build import overhead_by_state
 from trainflow.record.last_lines import Part, last_own_line, parts
 from trainflow.record.pod_messages import cause
+from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.results import status_suffix
 from trainflow.record.wording import count, duration, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
@@ -317,8 +318,8 @@ def _figures(record: RunRecord, end: datetime | None) -> list[KeyFigure]:
     if record.nodes_busy is not None and record.nodes_busy.by_node:
         figures.append(busy_figure(record.nodes_busy.of, record.nodes_busy.by_node, DURING_TRAINING))
     if record.restarts:
-        newest = record.restarts[-1]
-        figures.append(KeyFigure("Restarts", f"{len(record.restarts):,}", f"the last one after {newest.error}"))
+        words = restarts_in_words(record.restarts, record.avoided_nodes)
+        figures.append(KeyFigure("Restarts", f"{len(record.restarts):,}", words))
     if record.checkpoints:
         figures.append(_checkpoint_figure(record, end))
     if record.cost is not None:

@@ -168,6 +168,19 @@ class InPlaceRestart(Fact):
         return self.attempt, self.round
 
 
+class StepsAgain(Fact):
+    """A program that was started again logged a step that it had passed before."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    at: datetime
+    """Time of the line."""
+    newest_step: int
+    """Newest step before the restart."""
+    first_step: int
+    """First step after it."""
+
+
 class StepsMissing(Fact):
     """Lines of rank 0's log without a step, as they were when the owner had to know it."""
 
@@ -280,6 +293,10 @@ class MetricsCursor(Fact):
     """Longest time between two polls that found steps of one pod."""
     hung_at: HungAt | None = None
     """Place where the attempt before hung; None if it ended for another reason."""
+    steps_again: tuple[StepsAgain, ...] = ()
+    """The newest places where a restarted program went back to a step."""
+    awaits_step: bool = False
+    """Whether a program was started again, and no step has been logged since."""
 
     in_place: tuple[InPlaceRestart, ...] = ()
     """The newest restarts in the pods, also of earlier jobs."""

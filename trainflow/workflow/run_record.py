@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSche
 
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.spec.empty import empty_dict, empty_list
+from trainflow.workflow.restart import Restart as Restart
 from trainflow.workflow.run_cost import Cost as Cost
 from trainflow.workflow.run_cost import NodePrice as NodePrice
 from trainflow.workflow.run_cost import StateCost as StateCost
@@ -70,29 +71,6 @@ class Job(_Entry):
     pods: list[Pod] = Field(default_factory=empty_list)
     rank0: str | None = None
     """Name of the pod of rank 0; None for jobs of a single program."""
-
-
-class Restart(_Entry):
-    """A job that failed and was submitted again, or whose program was started again in its pods."""
-
-    stage: str
-    attempt: int
-    """The attempt that failed, counted over all stages; 1 is the first."""
-    at: datetime
-    """Time when the workflow saw the failure."""
-    error: str
-    """Class name of the error."""
-    message: str
-    rule: str = ""
-    """As in the run's error."""
-    node: str | None = None
-    """The node of the pod that failed first; None if no node failed."""
-    checkpoint: str | None = None
-    """The checkpoint that the job may have failed to open, as in the run's error."""
-    last_step: int | None = None
-    """Newest step that was logged before."""
-    in_place: bool = False
-    """Whether only the program was started again, in the same pods."""
 
 
 class SavedCheckpoint(_Entry):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.unit.failures.failed_programs import LIB, PROGRAMS, elastic_report
 from trainflow.observed.pod import read_pod
 from trainflow.record.pod_messages import cause
@@ -87,3 +89,10 @@ def failed_pod(left: str) -> dict[str, Any]:
     ended = {"exitCode": 1, "reason": "Error", "message": left}
     status = {"phase": "Failed", "containerStatuses": [{"name": "workload", "state": {"terminated": ended}}]}
     return {"metadata": {"name": "pod-0"}, "spec": {"containers": [{"name": "workload"}]}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("code", "text"), [(143, "ended by SIGTERM"), (137, "ended by SIGKILL"), (1, ""), (0, ""), (None, ""), (255, "")]
+)
+def test_a_pod_without_a_message_is_explained_by_its_signal(code: int | None, text: str) -> None:
+    assert cause("pod-0", "", code, None) == text

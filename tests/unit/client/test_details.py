@@ -55,6 +55,8 @@ def test_a_run_is_json_with_a_word_for_a_loss_that_is_no_number() -> None:
         "metrics": {"a": "inf"},
         "seconds_left": None,
         "cost_usd": None,
+        "restarts": [],
+        "avoided_nodes": [],
         "pods": [],
         "error": None,
         "warnings": [],

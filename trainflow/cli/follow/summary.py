@@ -10,8 +10,9 @@ from rich.text import Text
 
 from trainflow.cli.follow.screen import STYLES
 from trainflow.cli.terminal import Console
+from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.run_states import state_of_record
-from trainflow.record.situation import restarts_in_words, situation
+from trainflow.record.situation import situation
 from trainflow.record.wording import duration, significant, speed_of
 from trainflow.workflow.run_record import RunError, RunRecord
 

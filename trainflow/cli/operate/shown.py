@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from trainflow.protocol.plain_text import plain_line, plain_text
+from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.wording import HOUR, count, duration, estimated_cost, significant, speed_of, usd
 
@@ -39,6 +40,8 @@ def listed(run: RunSummary) -> dict[str, Any]:
         "status": run.status.value,
         "started_at": run.started_at.isoformat(),
         "ended_at": run.ended_at.isoformat() if run.ended_at else None,
+        "restarts": run.restarts,
+        "note": run.note,
     }
 
 
@@ -50,10 +53,18 @@ def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
             run.status.value,
             f"{time_between(run.started_at, now)} ago",
             time_between(run.started_at, run.ended_at or now),
+            list_note(run),
         )
         for run in runs
     ]
-    return table(("RUN", "STATUS", "STARTED", "DURATION"), rows)
+    if not any(row[-1] for row in rows):
+        return table(("RUN", "STATUS", "STARTED", "DURATION"), [row[:-1] for row in rows])
+    return table(("RUN", "STATUS", "STARTED", "DURATION", "NOTE"), rows)
+
+
+def list_note(run: RunSummary) -> str:
+    """What a list says of a run beside its status: `OutOfMemory, 2 restarts`."""
+    return ", ".join(filter(None, [run.note, count(run.restarts, "restart") if run.restarts else ""]))
 
 
 def details_json(run: RunState) -> dict[str, Any]:
@@ -89,6 +100,8 @@ def details_text(run: RunState, now: datetime) -> str:
         facts.append(("cost", estimated_cost(run.cost_usd)))
     if run.error:
         facts += [("error", f"{run.error.name}: {run.error.message}"), ("to do", run.error.what_to_do)]
+    if run.error and run.restarts:
+        facts.append(("restarts", restarts_in_words(run.restarts, run.avoided_nodes)))
     facts += [("warning", warning) for warning in run.warnings]
     if run.trouble:
         facts.append(("not known", run.trouble))

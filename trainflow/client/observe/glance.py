@@ -17,7 +17,7 @@ from trainflow.kubernetes.faults import NotFound
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.record.published import latest_of_each_step
-from trainflow.record.restarts import with_in_place
+from trainflow.record.restarts import all_restarts
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, newest_checkpoints
 from trainflow.spec.total_steps import total_steps
@@ -47,7 +47,7 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
     steps = tuple(latest_of_each_step([*kept.steps, *training.lines()]))
     return replace(
         state,
-        restarts=tuple(with_in_place(state.restarts, kept.progress.in_place)),
+        restarts=tuple(all_restarts(state.restarts, training.restarts(), training.steps_again())),
         pods=seen.pods(),
         steps=steps,
         total_steps=total_steps(state.spec, steps[0].step if steps else None),

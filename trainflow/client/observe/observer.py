@@ -31,6 +31,7 @@ from trainflow.record.build import build_record
 from trainflow.record.cost import NodeUse, node_use
 from trainflow.record.placement import placement_of
 from trainflow.record.published import compare
+from trainflow.record.restarts import all_restarts
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 from trainflow.spec.total_steps import total_steps
@@ -130,6 +131,7 @@ class RunObserver:
             state,
             observed_at=now,
             pods=pods,
+            restarts=tuple(all_restarts(state.restarts, self._training.restarts(), self._training.steps_again())),
             staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
             steps=steps,
             total_steps=total_steps(state.spec, steps[0].step if steps else None),
@@ -187,6 +189,8 @@ class RunObserver:
             lost_files=log.lost_files(),
             since_step=log.since_step(),
             reported_checkpoint=log.reported_checkpoint(),
+            in_place=log.restarts(),
+            steps_again=log.steps_again(),
         )
 
     def steps(self) -> list[Step]:

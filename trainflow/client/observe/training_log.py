@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,16 +15,18 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.progress.missing_steps import StepWatch, missing_steps_warning
 from trainflow.progress.reader import ProgressReader, lines_apart, unparsable_warning
+from trainflow.progress.steps_again import RepetitionWatch
 from trainflow.protocol.checkpoint_line import CheckpointReport, parse_checkpoint_line
 from trainflow.protocol.checkpoint_pattern import CheckpointPattern
 from trainflow.protocol.lost_files import LOST_FILES, LostFiles, parse_lost_files_line
 from trainflow.protocol.reported_checkpoints import Reported, newer, reported, unmatched_warning
+from trainflow.protocol.restart_line import RESTARTED, Restarted, parse_restarted_line
 from trainflow.record.restarts import ignored_warning
 from trainflow.record.results import lost_files_warning
 from trainflow.spec.run_spec import stored_run_spec
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
-from trainflow.workflow.run import LinesSinceStep, MetricsCursor, Stage
+from trainflow.workflow.run import InPlaceRestart, LinesSinceStep, MetricsCursor, Stage, StepsAgain
 
 MAX_FOLLOWED_GANG = 16
 """Pods of one job whose logs are all followed. Of a larger gang only rank 0's and those of failed pods are."""
@@ -63,6 +66,8 @@ class TrainingLog:
         """Finished steps in the order of the log, repeated ones included."""
         self._in_order = StepsInOrder()
         self._checkpoints: list[CheckpointReport] = []
+        self._restarts: list[InPlaceRestart] = []
+        self._repetitions = RepetitionWatch(self._behind)
         self._lost_files = self._behind.lost_files
         self._pattern: CheckpointPattern | None = None
         self._reported = self._behind.reported_checkpoint
@@ -90,6 +95,19 @@ class TrainingLog:
         with self._lock:
             self._read_waiting()
             return list(self._checkpoints)
+
+    def restarts(self) -> list[InPlaceRestart]:
+        """The restarts in the pods, in the order of the log, with those that were known before."""
+        with self._lock:
+            self._read_waiting()
+            known = [each.place for each in self._behind.in_place]
+            return [*self._behind.in_place, *(each for each in self._restarts if each.place not in known)]
+
+    def steps_again(self) -> list[StepsAgain]:
+        """The places where a restarted program went back to a step, with those that were known before."""
+        with self._lock:
+            self._read_waiting()
+            return [*self._behind.steps_again, *self._repetitions.found]
 
     def lost_files(self) -> LostFiles | None:
         """The files that the program has left in its working folder, as the newest such line says."""
@@ -136,6 +154,8 @@ class TrainingLog:
             return
         for pod, line in self._waiting:
             if pod != self._pod:
+                if self._pod is not None:
+                    self._repetitions.begin(held=self._reader.held)
                 self._pod = pod
                 self._watch.begin(None)
             if self._pattern is not None:
@@ -147,8 +167,14 @@ class TrainingLog:
             if LOST_FILES in line.text and (lost := parse_lost_files_line(line.text)) is not None:
                 self._lost_files = lost
                 continue
+            if RESTARTED in line.text and (said := parse_restarted_line(line.text)) is not None:
+                self._restarts.append(self._restart(said, line))
+                self._repetitions.begin(line.logged_at, self._reader.held)
+                continue
             before, found_before = self._reader.held, self._reader.num_found
-            for step in self._reader.read(line):
+            read = self._reader.read(line)
+            self._repetitions.add(read, line.logged_at)
+            for step in read:
                 self._steps.append(step)
                 self._in_order.add(step)
             if (held := self._reader.held) is not None and held is not before:
@@ -158,6 +184,11 @@ class TrainingLog:
             else:
                 self._watch.found(line, self._reader.last_step)
         self._waiting.clear()
+
+    def _restart(self, said: Restarted, line: LogLine) -> InPlaceRestart:
+        printed = [self._behind.last_step, *(step.step for step in self._printed())]
+        last_step = max((step for step in printed if step is not None), default=None)
+        return InPlaceRestart(**asdict(said), at=line.logged_at, last_step=last_step)
 
     def _printed(self) -> list[Step]:
         held = self._reader.held if self._reader else None
