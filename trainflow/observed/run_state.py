@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainflow.observed.node_wait import NodeWait
 from trainflow.observed.pod import Pod
-from trainflow.observed.step import Step
+from trainflow.observed.step import Step, announced_length
 from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.restart import Restart
@@ -32,6 +32,12 @@ VERSION = 1
 
 RECENT_STEPS = 50
 """Number of latest steps for speed and remaining time: enough to smooth, few enough to follow a change."""
+
+
+def length_of_training(spec: Mapping[str, Any], steps: Sequence[Step]) -> int | None:
+    """Last step of the training: of the spec's arguments, or as the program's lines name it."""
+    return total_steps(spec, steps[0].step if steps else None) or announced_length(steps)
+
 
 RECORD_FIELDS = {
     *("run_id", "status", "started_at", "ended_at", "spec", "error", "warnings", "cost"),
@@ -73,7 +79,7 @@ class RunState:
     steps: tuple[Step, ...] = ()
     """Logged steps of the training job in their order, repeated ones once; of a record its newest step only."""
     total_steps: int | None = None
-    """Last step of the whole training, if the spec's arguments contain it."""
+    """Last step of the whole training, if the spec's arguments or the program's lines contain it."""
     checkpoints: tuple[CheckpointReport, ...] = ()
     """The newest checkpoints that the program has reported, in the order of writing."""
     restarts: tuple[Restart, ...] = ()
@@ -203,7 +209,7 @@ def recorded_state(record: Mapping[str, Any]) -> RunState:
         ended_at=ended_at,
         pods=tuple(_recorded_pods(record.get("jobs") or {})),
         steps=tuple(_newest_step(record, at=ended_at or started_at)),
-        total_steps=total_steps(record["spec"], None),
+        total_steps=total_steps(record["spec"], None) or (record.get("training") or {}).get("length"),
         cost=Cost(usd=cost.get("usd"), node_hours=cost.get("node_hours", 0.0), region=cost.get("region", ""))
         if cost
         else None,

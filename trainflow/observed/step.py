@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -37,6 +37,8 @@ class Step:
     """Further figures of the step, by the name that the program gives them."""
     throughput_of: str = SEQUENCES
     """Unit of the throughput: `sequences` or, if the program names them, `samples`."""
+    length: int | None = None
+    """Last step of the whole training, where the program's line names it."""
     is_addition: bool = False
     """The step was read before without these further figures, which came later; its own figures are None here."""
 
@@ -59,7 +61,13 @@ class Step:
         return earlier.with_metrics(self.metrics) if self.is_addition and earlier is not None else self
 
 
-def step_from_figures(values: Mapping[str, object], *, logged_at: datetime) -> Step | None:
+def announced_length(steps: Sequence[Step]) -> int | None:
+    """Last step of the training, as the newest step's line names it; None if it does not, or is past it."""
+    newest = steps[-1] if steps else None
+    return newest.length if newest and newest.length is not None and newest.step <= newest.length else None
+
+
+def step_from_figures(values: Mapping[str, object], *, logged_at: datetime, length: int | None = None) -> Step | None:
     """The step that these figures describe, under whatever names; None if none of them is the step's number."""
     named = by_meaning(values)
     step = whole(named.pop("step", None))
@@ -76,6 +84,7 @@ def step_from_figures(values: Mapping[str, object], *, logged_at: datetime) -> S
         throughput=numbers.pop("sequences_per_second", None),
         metrics=numbers,
         throughput_of=counted(values),
+        length=length,
     )
 
 

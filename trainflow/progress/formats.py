@@ -23,6 +23,9 @@ from trainflow.protocol.metric_aliases import by_meaning, number, whole
 
 Figures = Mapping[str, object]
 
+TOTAL = "total"
+"""Name of the last step of the training, in the formats that have one."""
+
 _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 
 _QUOTED = re.compile(rf"'([\w./-]{{1,100}})': '?({_NUMBER})'?(?=[,}}])")
@@ -39,7 +42,7 @@ _TITAN_NAMES = {
 }
 """Names with their units, which the line leaves out or abbreviates (`log`: "tokens per second per device")."""
 
-_ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+\s*\|(.*)$")
+_ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*(\d+)\s*\|(.*)$")
 _NEMO = re.compile(r"\bTraining epoch (\d+), iteration (\d+)/\d+ \|(.*)$")
 _COLUMN = re.compile(rf"^\s*([^:|]{{1,100}}?)\s*:\s*({_NUMBER})")
 
@@ -136,7 +139,7 @@ def megatron(text: str) -> Figures | None:
     found = _ITERATION.search(text) if "iteration" in text else None
     if found is None:
         return None
-    figures = {"step": found[1], **dict(_columns(found[2]))}
+    figures = {"step": found[1], **dict(_columns(found[3])), TOTAL: found[2]}
     return _with_step(figures) if "loss" in by_meaning(figures) else None
 
 

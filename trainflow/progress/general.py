@@ -92,9 +92,6 @@ _NUMBER_CELL = re.compile(
     r"([-+]?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|-?inf)(?:/(\d+))?(%|[A-Za-z]{1,3})?\Z", re.IGNORECASE
 )
 
-Found = tuple[datetime, int, dict[str, str]]
-"""Time, step and figures of a line."""
-
 
 class GeneralReader:
     """Reads lines in their order, and learns their shape.
@@ -106,7 +103,7 @@ class GeneralReader:
     def __init__(self, learned: LearnedProgress) -> None:
         self.learned = learned
 
-    def read(self, line: str, logged_at: datetime, *, newest_step: int | None, reads_other: bool) -> list[Found]:
+    def read(self, line: str, logged_at: datetime, *, newest_step: int | None, reads_other: bool) -> list[Sighting]:
         """The steps that a line shows, or that it proves earlier lines to have shown.
 
         Args:
@@ -115,7 +112,7 @@ class GeneralReader:
             newest_step: The newest step that was read.
             reads_other: A library's format is being read.
         """
-        found: list[Found] = []
+        found: list[Sighting] = []
         for row in self._rows(line):
             found += self._judged(row, logged_at, newest_step, reads_other=reads_other)
         return found
@@ -232,18 +229,19 @@ class GeneralReader:
 
     # --- shapes ---
 
-    def _judged(self, row: Row, logged_at: datetime, newest: int | None, *, reads_other: bool) -> list[Found]:
+    def _judged(self, row: Row, logged_at: datetime, newest: int | None, *, reads_other: bool) -> list[Sighting]:
         learned = self.learned
         if row.shape == learned.shape and not reads_other:
             self.forget()
-            return [(logged_at, _number(learned.counter, row), row.figures)]
+            step = _number(learned.counter, row)
+            return [Sighting(logged_at, step, row.figures, _length(learned.counter, row, step))]
         rising = self._rising(row, logged_at)
         if rising is None or len(rising) < self._needed(row, rising, newest, reads_other=reads_other):
             return []
         learned.shape, learned.preference = row.shape, row.preference
         learned.counter = learned.counters[row.shape]
         self.forget()
-        return [(each.logged_at, each.step, each.figures) for each in rising]
+        return rising
 
     def _rising(self, row: Row, logged_at: datetime) -> list[Sighting] | None:
         """The rising lines of the row's shape, the row included."""
@@ -261,7 +259,8 @@ class GeneralReader:
                 step = _number(learned.counters[row.shape], row)
             else:
                 seen.pop()
-        seen.append(Sighting(logged_at, step, dict(islice(row.figures.items(), MOST_FIGURES))))
+        figures = dict(islice(row.figures.items(), MOST_FIGURES))
+        seen.append(Sighting(logged_at, step, figures, _length(counter, row, step)))
         return seen
 
     def _needed(self, row: Row, rising: list[Sighting], newest: int | None, *, reads_other: bool) -> int:
@@ -281,6 +280,12 @@ _COLUMN_NAMES = {"#": "step", "E": "epoch"}
 
 def _number(counter: EpochCounter, row: Row) -> int:
     return numbered(counter, row.batch, row.total, row.epoch, restarts=row.restarts)
+
+
+def _length(counter: EpochCounter, row: Row, step: int) -> int | None:
+    """Last step of the training; None where the line's total is known to be that of an epoch."""
+    length = row.total if counter.is_global else row.length
+    return length if length is not None and step <= length else None
 
 
 def _cells(text: str) -> list[str]:

@@ -23,6 +23,7 @@ from trainflow.progress.vocabulary import (
     name_meaning,
     word_set,
 )
+from trainflow.protocol.speed_units import speed_name
 
 LONGEST_TEXT = 2000
 """Characters of a line that are read."""
@@ -55,6 +56,8 @@ class Text:
     is_evaluation: bool = False
     """Words before the first metric name an evaluation."""
     is_training: bool = False
+    speeds: dict[str, str] = field(default_factory=dict)
+    """Numbers with the unit of a speed, by the name that the unit gives them: `samples_per_second`."""
 
 
 _LIMITS = word_set("every per max for of in last total over next warmup num all")
@@ -149,6 +152,7 @@ class _Scan:
         self._add(value, token["total"], token["unit"] or "", token.end())
 
     def _add(self, value: str, total: str | None, unit: str, end: int) -> None:
+        self._note_speed(unit, value)
         name, place = " ".join(self._words), self._before if self._before in "[(^" else ""
         behind = self._text[end : end + 2]
         if unit.lower() in COUNTERS and not name.lower().endswith(("loss", "lr")):
@@ -180,7 +184,10 @@ class _Scan:
             is_glued = lower in COUNTERS and self._before.isdigit() and self._text[end - len(word) - 1] != " "
             if (lower in PLURALS or is_glued) and self._names_last_number(lower):
                 return
-            if is_unit(lower):
+            is_speed = "/" in word and not self._is_speed_of_next(word, end)
+            if is_speed and self.result.pairs:
+                self._note_speed(word, self.result.pairs[-1].value)
+            if is_unit(lower) and ("/" not in word or is_speed):
                 return
         if lower in _VERBS and (self._words or self._waiting):
             self._separated = True
@@ -194,6 +201,19 @@ class _Scan:
             return
         self._words.append(word.rstrip("./-*'"))
         del self._words[:-MOST_WORDS]
+
+    def _is_speed_of_next(self, word: str, end: int) -> bool:
+        """Whether a unit behind a number is the name of the next number: `loss=0.5 tokens/sec=1200`."""
+        if "/" not in word or speed_name(word) is None:
+            return False
+        last = self.result.pairs[-1] if self.result.pairs else None
+        is_measure = last is not None and last.name != "" and name_meaning(last.name).kind != Kind.OTHER
+        return self._text[end : end + 3].lstrip(" \"'")[:1] in (":", "=") or (is_measure and self._next_is_value(end))
+
+    def _note_speed(self, unit: str, value: str) -> None:
+        name = speed_name(unit) if "/" in unit and value else None
+        if name is not None:
+            self.result.speeds.setdefault(name, value)
 
     def _names_last_number(self, word: str) -> bool:
         """Give the number before a word such as `batches` this name, unless it has one."""

@@ -19,10 +19,13 @@ from typing import Literal
 
 from trainflow.observed.step import Step, parse_metrics_line, parse_report_line, step_from_figures
 from trainflow.progress import formats
+from trainflow.progress.formats import TOTAL
 from trainflow.progress.general import GeneralReader
 from trainflow.progress.numbering import CountedLines
+from trainflow.protocol.metric_aliases import whole
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.own_lines import is_own_line
+from trainflow.protocol.speed_units import unit_behind
 from trainflow.protocol.step_report import METRICS, is_relayed, report_figures
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused
 from trainflow.spec.progress import Format, read_from_files
@@ -38,6 +41,9 @@ FILES = "files"
 """Steps that a program beside the training has found in its files; they count only where the log shows none."""
 
 PATTERN, JSON_LINES, JSON_STEP, GENERAL = "pattern", "json_lines", "json", "general"
+
+NAME_LENGTH = (PATTERN, "megatron")
+"""Formats whose lines may name the last step of the training."""
 
 AUTOMATIC = (JSON_STEP, *formats.PRESETS)
 """Formats that `auto` tries, in this order, besides Trainflow's own lines."""
@@ -251,7 +257,10 @@ class ProgressReader:
         found = self._general.read(piece, logged_at, newest_step=self.last_step, reads_other=self._reads_library())
         if found:
             self.format_name, self._matches_of_others = GENERAL, 0
-        steps = (step_from_figures({"step": number, **figures}, logged_at=at) for at, number, figures in found)
+        steps = (
+            step_from_figures({"step": each.step, **each.figures}, logged_at=each.logged_at, length=each.length)
+            for each in found
+        )
         return [step for step in steps if step is not None]
 
     def _step_of_library(self, piece: str, logged_at: datetime) -> Step | None:
@@ -259,7 +268,8 @@ class ProgressReader:
             figures = self._figures(name, piece)
             if figures is None:
                 continue
-            step = step_from_figures(figures, logged_at=logged_at)
+            length = whole(figures.get(TOTAL)) if name in NAME_LENGTH else None
+            step = step_from_figures(_without_total(figures, name), logged_at=logged_at, length=length)
             if step is not None and self._may_change_to(name):
                 self.format_name = name
                 return step
@@ -317,8 +327,13 @@ class ProgressReader:
             return None
         said = dict(found)
         if "throughput" in said:
-            said["sequences_per_second"] = said.pop("throughput")
+            unit = unit_behind(said["throughput"], piece) or "sequences_per_second"
+            said.setdefault(unit, said.pop("throughput"))
         return said
+
+
+def _without_total(figures: formats.Figures, name: str) -> formats.Figures:
+    return {key: value for key, value in figures.items() if key != TOTAL} if name in NAME_LENGTH else figures
 
 
 def _clues(format_name: str | None) -> tuple[str, str, str]:

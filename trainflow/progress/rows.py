@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainflow.progress.pairs import Pair, Text
 from trainflow.progress.vocabulary import PLURALS, Kind, Meaning, name_meaning, word_set
@@ -32,6 +32,8 @@ class Row:
     preference: int
     batch: int
     total: int | None
+    length: int | None
+    """Last step of the training, if the line says it."""
     epoch: int | None
     restarts: bool
     """The counter is one of batches, which begins anew with each epoch."""
@@ -52,6 +54,7 @@ class Counter:
     batch: int
     total: int | None = None
     epoch: int | None = None
+    epochs: int | None = None
     used: frozenset[int] = frozenset()
     """Positions of the pairs that count."""
     is_weak: bool = False
@@ -86,12 +89,28 @@ def line_row(text: Text, heading_epoch: int | None = None) -> Row | None:
         preference=preference,
         batch=counter.batch,
         total=counter.total,
+        length=_length(counter, epoch),
         epoch=epoch if counter.kind != Kind.EPOCH else None,
         restarts=counter.kind == Kind.BATCH,
         is_weak=counter.is_weak,
         is_certain=preference == TRAINING_LOSS and _is_certain(counter, text.pairs, index),
-        figures=_figures(text.pairs, counter, index if preference == TRAINING_LOSS else None, epoch),
+        figures={
+            **text.speeds,
+            **_figures(text.pairs, counter, index if preference == TRAINING_LOSS else None, epoch),
+        },
     )
+
+
+def _length(counter: Counter, epoch: int | None) -> int | None:
+    """Last step of the training: `iter 40/300`, `Epoch [1/10], step [40/300]`.
+
+    The total of a bar, or of batches without an epoch, may be that of one epoch.
+    """
+    if counter.total is None:
+        return None
+    if epoch is None:
+        return counter.total if counter.kind in (Kind.GLOBAL_STEP, Kind.STEP, Kind.ITERATION) else None
+    return counter.total * counter.epochs if counter.epochs else None
 
 
 def _is_certain(counter: Counter, pairs: Sequence[Pair], loss: int) -> bool:
@@ -114,23 +133,25 @@ def line_counter(pairs: Sequence[Pair]) -> Counter | None:
     steps = [(meaning.kind, i, meaning) for i, meaning in counters if meaning.kind != Kind.EPOCH]
     used = frozenset(i for i, _ in counters)
     epoch = None if epoch_at is None else _whole(pairs[epoch_at])
+    epochs = None if epoch_at is None else int(pairs[epoch_at].total or 0) or None
     if steps:
         kind, at, meaning = min(steps, key=lambda each: each[:2])
-        return _counter(pairs, at, kind, epoch, used, is_evaluation=meaning.is_evaluation)
+        found = _counter(pairs, at, kind, epoch, used, is_evaluation=meaning.is_evaluation)
+        return replace(found, epochs=epochs)
     bare = _bare_counter(pairs, epoch, used)
     if bare is not None:
-        return bare
+        return replace(bare, epochs=epochs)
     if epoch_at is None:
         return None
     evaluates = name_meaning(pairs[epoch_at].name).is_evaluation
-    return Counter(pairs[epoch_at].name, Kind.EPOCH, epoch or 0, None, epoch, used, is_evaluation=evaluates)
+    return Counter(pairs[epoch_at].name, Kind.EPOCH, epoch or 0, None, epoch, used=used, is_evaluation=evaluates)
 
 
 def _counter(
     pairs: Sequence[Pair], at: int, kind: Kind, epoch: int | None, used: frozenset[int], *, is_evaluation: bool
 ) -> Counter:
     total = int(pairs[at].total or 0) or None
-    return Counter(pairs[at].name, kind, _whole(pairs[at]) or 0, total, epoch, used, is_evaluation=is_evaluation)
+    return Counter(pairs[at].name, kind, _whole(pairs[at]) or 0, total, epoch, used=used, is_evaluation=is_evaluation)
 
 
 def _bare_counter(pairs: Sequence[Pair], epoch: int | None, used: frozenset[int]) -> Counter | None:
@@ -148,17 +169,19 @@ def _bare_counter(pairs: Sequence[Pair], epoch: int | None, used: frozenset[int]
         if pair.name == "" and pair.place in ("[", "(") and pair.behind[:1] == "," and following and not following.name:
             second = _whole(following)
             if second is not None:
-                return Counter("[,]", Kind.BATCH, second, None, number if epoch is None else epoch, used | {i, i + 1})
+                return Counter(
+                    "[,]", Kind.BATCH, second, None, number if epoch is None else epoch, used=used | {i, i + 1}
+                )
         if pair.name == "" and pair.place == "[" and (pair.behind in ("] ", "]\t", "]")):
             kind = Kind.STEP if epoch is None else Kind.BATCH
-            return Counter("[]", kind, number, None, epoch, used | {i})
+            return Counter("[]", kind, number, None, epoch, used=used | {i})
         if (
             pair.place == "^"
             and not pair.name
             and not pair.unit
             and (pair.behind[:1] in (":", "\t", "|") or pair.behind == "  ")
         ):
-            return Counter("^", Kind.STEP, number, None, epoch, used | {i}, is_weak="\t" not in pair.behind)
+            return Counter("^", Kind.STEP, number, None, epoch, used=used | {i}, is_weak="\t" not in pair.behind)
     return None
 
 
@@ -178,7 +201,7 @@ def _fraction(pairs: Sequence[Pair], fractions: list[int], epoch: int | None, us
         _whole(pairs[at]) or 0,
         total,
         epoch,
-        frozenset(found | {at}),
+        used=frozenset(found | {at}),
         is_evaluation=name_meaning(pairs[at].name).is_evaluation if pairs[at].name else False,
     )
 

@@ -11,6 +11,7 @@ from typing import Any
 from trainflow.errors import InvalidRunSpec
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
+from trainflow.observed.step import announced_length
 from trainflow.observed.visit import Visit
 from trainflow.progress.missing_steps import missing_at_end, missing_steps_warning
 from trainflow.progress.reader import unparsable_warning
@@ -235,6 +236,7 @@ def _training(kept: KeptSteps, history: ExecutionHistory) -> Training | None:
     losses = [step.loss for step in kept.steps if step.loss is not None]  # a step may have other figures alone
     return Training(
         steps=(kept.progress.last_step or 0) if told is None else told,
+        length=announced_length(kept.steps),
         first_loss=losses[0] if losses else None,
         last_loss=losses[-1] if losses else None,
         sequences_per_second=kept.sequences_per_second,

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from trainflow.observed.node_wait import read_node_wait
 from trainflow.observed.pod import Pod
-from trainflow.observed.run_state import RECORD_FIELDS, RunState, recorded_state
+from trainflow.observed.run_state import RECORD_FIELDS, RunState, length_of_training, recorded_state
 from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
 from trainflow.protocol.checkpoint_line import CheckpointReport
@@ -16,7 +16,6 @@ from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output
 from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
-from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.run_record import Job, RunRecord, RunStatus
 
 
@@ -76,7 +75,7 @@ def state_of_record(record: RunRecord, steps: Sequence[Step] | None = None) -> R
         states=tuple(Visit(**dict(visit), kind="") for visit in record.states),
         pods=tuple(_with_rank0(record.jobs, state.pods)),
         steps=tuple(steps),
-        total_steps=total_steps(record.spec, steps[0].step if steps else None),
+        total_steps=length_of_training(record.spec, steps) or state.total_steps,
         checkpoints=tuple(
             CheckpointReport(step=saved.step, num_bytes=saved.size_bytes, saved_at=saved.saved_at)
             for saved in record.checkpoints

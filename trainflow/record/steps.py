@@ -14,7 +14,7 @@ from math import isfinite
 from statistics import median
 from typing import Any
 
-from trainflow.observed.step import Step
+from trainflow.observed.step import Step, announced_length
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.protocol.metric_aliases import SEQUENCES, number, whole
@@ -98,6 +98,7 @@ class KeptSteps:
         document = {
             "every": self.every,
             "throughput_of": throughput_of(self.steps),
+            "length": announced_length(self.steps),
             "progress": self.progress.model_dump(mode="json"),
             "checkpoints": [[saved.step, _written(saved.saved_at), saved.num_bytes] for saved in self.checkpoints],
             "placement": self.placement and [list(self.placement.nodes), *_times(self.placement)],
@@ -215,8 +216,12 @@ def kept_steps_from_json(text: str | bytes) -> KeptSteps:
 
 def _kept_steps(document: Any) -> KeptSteps:
     counted = _text(document.get("throughput_of", SEQUENCES))  # documents of earlier versions do not say it
+    length = document.get("length")
+    length = None if length is None else _whole(length)
     return KeptSteps(
-        steps=tuple(_step(dict(zip(document["columns"], row, strict=True)), counted) for row in document["steps"]),
+        steps=tuple(
+            _step(dict(zip(document["columns"], row, strict=True)), counted, length) for row in document["steps"]
+        ),
         every=max(_whole(document["every"]), 1),
         progress=MetricsCursor.model_validate(document["progress"]),
         checkpoints=tuple(
@@ -261,7 +266,7 @@ def _written(value: Any) -> Any:
             return value
 
 
-def _step(row: dict[str, Any], counted: str) -> Step:
+def _step(row: dict[str, Any], counted: str, length: int | None) -> Step:
     metrics = {
         name.removeprefix(METRIC): found
         for name, value in row.items()
@@ -277,6 +282,7 @@ def _step(row: dict[str, Any], counted: str) -> Step:
         throughput=_number(row["throughput"]),
         metrics=metrics,
         throughput_of=counted,
+        length=length,
     )
 
 

@@ -49,8 +49,10 @@ ITEMS = (*DATA, "steps", "batches", "iterations", "iters", "it")
 """Units that programs count per second, the most informative first: steps, whose size is unknown, come last."""
 
 _SPEED = re.compile(
-    rf"(?:.*/)?({'|'.join(ITEMS)})(?:_per_sec(?:ond)?|/s(?:ec)?)(?:(?:_per|/)_?(device|gpu|chip|core|node))?"
+    r"(?:.*/)?([^\W\d_][a-z]*)(?:_per_sec(?:ond)?|/s(?:ec)?)(?:(?:_per|/)_?(device|gpu|chip|core|node))?"
 )
+_TIME = re.compile(r"(seconds|ms)_per_([^\W\d_][a-z]*)")
+_TIME_UNITS = {"seconds": "s", "ms": "ms"}
 
 
 def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float], counted: str = SEQUENCES) -> str:
@@ -66,10 +68,25 @@ def speed_of(sequences_per_second: float | None, metrics: Mapping[str, float], c
         return f"{rate(sequences_per_second)} {counted}/s"
     said = [(found, value) for name, value in metrics.items() if (found := _SPEED.fullmatch(name.lower()))]
     if not said:
-        return ""
+        return _time_of_an_item(metrics)
     # The sum over the devices before the share of one.
-    found, value = min(said, key=lambda each: (each[0][2] is not None, ITEMS.index(each[0][1])))
+    found, value = min(said, key=lambda each: (each[0][2] is not None, _order(each[0][1])))
     return f"{rate(value)} {found[1]}/s{f' per {found[2]}' if found[2] else ''}"
+
+
+def _order(item: str) -> int:
+    """Place of a unit among those that a program prints: data, then words that are not known, then steps."""
+    if item not in ITEMS:
+        return len(DATA)
+    return ITEMS.index(item) + (item not in DATA)
+
+
+def _time_of_an_item(metrics: Mapping[str, float]) -> str:
+    """`1.5 s/it` of a program that prints the time of a step in place of a speed; empty without one."""
+    found = next(((each, value) for name, value in metrics.items() if (each := _TIME.fullmatch(name.lower()))), None)
+    if found is None:
+        return ""
+    return f"{significant(found[1])} {_TIME_UNITS[found[0][1]]}/{found[0][2]}"
 
 
 PER_NODE, PER_PROCESS = " per node", " per process"

@@ -22,8 +22,9 @@ class Format(DescribedFields):
     pattern: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """Regular expression that is searched in the first 1,000 characters of each line: Python's, without look-around and
     backreferences, and with the flag ASCII. Its named groups are the figures: `step` is required; `loss`,
-    `learning_rate`, `epoch`, `grad_norm`, `throughput` (sequences per second over all ranks) and `tokens_per_second`
-    have a meaning, any other name is a figure of its own."""
+    `learning_rate`, `epoch`, `grad_norm`, `total` (the last step of the training), `throughput` (over all ranks, in the
+    unit that stands behind it, such as `samples/s`; sequences per second without one) and `tokens_per_second` have a
+    meaning, any other name is a figure of its own."""
     json_lines: Literal[True] | None = None
     """True for programs that print one JSON object a line, with keys such as `step`, `loss` and `lr`; every other
     number in it is a figure of its own."""

@@ -13,6 +13,8 @@ class Sighting:
     logged_at: datetime
     step: int
     figures: dict[str, str]
+    length: int | None = None
+    """Last step of the training, if the line says it."""
 
 
 @dataclass

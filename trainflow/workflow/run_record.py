@@ -131,6 +131,8 @@ class Compilation(_Entry):
 class Training(_Entry):
     steps: int
     """The step that the training has reached, counted from the beginning of the first of the runs that it continues."""
+    length: int | None = None
+    """Last step of the training, as the program's lines name it; None if they do not."""
     first_loss: AnyNumber | None = None
     last_loss: AnyNumber | None = None
     sequences_per_second: float | None = None

@@ -69,6 +69,7 @@ READ = {
             {"consumed_samples": 1024.0, "elapsed_time_per_iteration_ms": 271607.0,
              "throughput_per_GPU_TFLOP/s/GPU": 40.4, "global_batch_size": 1024.0, "loss_scale": 1.0, "grad_norm": 5.96,
              "number_of_nan_iterations": 0.0},
+            length=24000,
         ),
     ),
     NEMO: (

@@ -15,12 +15,11 @@ from trainflow.client.observe.training_log import MAX_FOLLOWED_GANG, TrainingLog
 from trainflow.errors import TrainflowError
 from trainflow.kubernetes.faults import NotFound
 from trainflow.observed.pod import Pod
-from trainflow.observed.run_state import RunState
+from trainflow.observed.run_state import RunState, length_of_training
 from trainflow.record.published import latest_of_each_step
 from trainflow.record.restarts import all_restarts
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, newest_checkpoints
-from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunStatus
 
@@ -50,7 +49,7 @@ def glance(run_id: str, executions: ExecutionTree, pods: PodSource, kept: KeptSt
         restarts=tuple(all_restarts(state.restarts, training.restarts(), training.steps_again())),
         pods=seen.pods(),
         steps=steps,
-        total_steps=total_steps(state.spec, steps[0].step if steps else None),
+        total_steps=length_of_training(state.spec, steps),
         checkpoints=newest_checkpoints([*kept.checkpoints, *training.checkpoints()]),
         warnings=(*state.warnings, *training.warnings(datetime.now(UTC))) if running else (),
         trouble=(executions.trouble or seen.trouble or unread) if running else None,

@@ -24,7 +24,7 @@ from trainflow.client.observe.utilization import read_mean_utilization
 from trainflow.client.place import PlaceRefused
 from trainflow.client.private_folder import make_private
 from trainflow.observed.pod import Pod
-from trainflow.observed.run_state import RunState
+from trainflow.observed.run_state import RunState, length_of_training
 from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport, parse_staging_line
 from trainflow.record.build import build_record
@@ -34,7 +34,6 @@ from trainflow.record.published import compare
 from trainflow.record.restarts import all_restarts
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
-from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import MetricsPublished, NodesBusy, RunError, RunRecord, RunStatus
@@ -134,7 +133,7 @@ class RunObserver:
             restarts=tuple(all_restarts(state.restarts, self._training.restarts(), self._training.steps_again())),
             staging=self._staging if any(pod.stage == Stage.STAGE and pod.phase == "Running" for pod in pods) else None,
             steps=steps,
-            total_steps=total_steps(state.spec, steps[0].step if steps else None),
+            total_steps=length_of_training(state.spec, steps),
             checkpoints=newest_checkpoints(self._training.checkpoints()),
             cost=self._node_use.cost(end=state.ended_at or now) if self._node_use else None,
             last_lines=self._last_lines(pods),

@@ -17,6 +17,7 @@ from trainflow.client.programs.reachable import Region
 from trainflow.client.programs.source import Module, last_name
 from trainflow.progress.reader import ProgressReader
 from trainflow.protocol.metric_aliases import MEANING
+from trainflow.protocol.speed_units import speed_name
 from trainflow.spec.line_pattern import pattern_problem
 from trainflow.workflow.log_line import LogLine
 
@@ -52,6 +53,11 @@ OTHER_LOSSES = (
 
 RATES = ("ms", "s", "sec", "seconds", "time", "per")
 """Words in front of a step that make it the unit of a rate, as in `ms/batch`."""
+
+PLAIN_SPEEDS = ("throughput", "speed", "rate", "perf")
+"""Names of a speed that say nothing of its unit."""
+
+UNIT_BEHIND = re.compile(r"\s?([^\W\d][\w/.-]*)")
 
 VALUE = r"[-+.\w]+"
 
@@ -276,10 +282,32 @@ def _names(parts: Sequence[Part]) -> list[tuple[str, int]]:
             names = [meaning if number == found else name for number, name in enumerate(names)]
     if "step" not in names and "epoch" not in names and _begins_with_bracket(parts):
         names = ["step", *names[1:]]
+    names = _with_total_and_speeds(names, parts)
     return [
         (name, begin) if name and name not in names[:number] else ("", 0)
         for number, (name, (_, _, begin)) in enumerate(zip(names, words, strict=True))
     ]
+
+
+def _with_total_and_speeds(names: Sequence[str], parts: Sequence[Part]) -> list[str]:
+    """The names with those of values that have none: `total` behind the step, and a speed by the unit behind it."""
+    totals, units = _totals(parts), _units_behind(parts)
+    values = [part for part in parts if isinstance(part, Value)]
+    found: list[str] = []
+    for index, (name, unit) in enumerate(zip(names, units, strict=True)):
+        is_total = totals[index] and not values[index].is_constant and found[-1:] == ["step"]
+        found.append("total" if is_total else unit if unit and (not name or name in PLAIN_SPEEDS) else name)
+    return found
+
+
+def _units_behind(parts: Sequence[Part]) -> list[str]:
+    """The name of the speed whose unit stands behind each value; empty for other values."""
+    found = []
+    for part, behind in zip(parts, (*parts[1:], ""), strict=True):
+        if not isinstance(part, str):
+            unit = UNIT_BEHIND.match(behind) if isinstance(behind, str) else None
+            found.append((speed_name(unit[1]) if unit else None) or "")
+    return found
 
 
 def _counts_batches(parts: Sequence[Part]) -> bool:
