@@ -126,7 +126,7 @@ class RunState:
         return median(recent) if recent else None
 
     throughput_of = property(lambda self: self.steps[-1].throughput_of if self.steps else SEQUENCES)
-    """Unit that the throughput counts: `sequences` or `samples`."""
+    """Items that the throughput counts, such as `sequences`."""
 
     @property
     def cost_usd(self) -> float | None:

@@ -31,12 +31,11 @@ class Step:
     learning_rate: float | None
     """Learning rate after the step, as in the tutorial; the step itself used the one before."""
     throughput: float | None
-    """Sequences or samples per second over all ranks, since the last logged step; None if the unit is another one or
-    unknown."""
+    """Items per second over all ranks, since the last logged step; None if the program does not report it."""
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
     """Further figures of the step, by the name that the program gives them."""
     throughput_of: str = SEQUENCES
-    """Unit of the throughput: `sequences` or, if the program names them, `samples`."""
+    """Items that the throughput counts: `sequences`, `samples`, or as a pattern's line names them."""
     length: int | None = None
     """Last step of the whole training, where the program's line names it."""
     is_addition: bool = False

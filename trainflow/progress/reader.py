@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -22,10 +23,10 @@ from trainflow.progress import formats
 from trainflow.progress.formats import TOTAL
 from trainflow.progress.general import GeneralReader
 from trainflow.progress.numbering import CountedLines
-from trainflow.protocol.metric_aliases import whole
+from trainflow.protocol.metric_aliases import SEQUENCES, whole
 from trainflow.protocol.metrics_line import PREFIX
 from trainflow.protocol.own_lines import is_own_line
-from trainflow.protocol.speed_units import unit_behind
+from trainflow.protocol.speed_units import item_behind
 from trainflow.protocol.step_report import METRICS, is_relayed, report_figures
 from trainflow.spec.line_pattern import LONGEST_PIECE, LinePattern, PatternRefused
 from trainflow.spec.progress import Format, read_from_files
@@ -41,6 +42,9 @@ FILES = "files"
 """Steps that a program beside the training has found in its files; they count only where the log shows none."""
 
 PATTERN, JSON_LINES, JSON_STEP, GENERAL = "pattern", "json_lines", "json", "general"
+
+COUNTED = "unit of the throughput"
+"""Key of the unit that stands behind a pattern's throughput; no group has this name."""
 
 NAME_LENGTH = (PATTERN, "megatron")
 """Formats whose lines may name the last step of the training."""
@@ -268,8 +272,7 @@ class ProgressReader:
             figures = self._figures(name, piece)
             if figures is None:
                 continue
-            length = whole(figures.get(TOTAL)) if name in NAME_LENGTH else None
-            step = step_from_figures(_without_total(figures, name), logged_at=logged_at, length=length)
+            step = _step(figures, name, logged_at)
             if step is not None and self._may_change_to(name):
                 self.format_name = name
                 return step
@@ -327,13 +330,19 @@ class ProgressReader:
             return None
         said = dict(found)
         if "throughput" in said:
-            unit = unit_behind(said["throughput"], piece) or "sequences_per_second"
-            said.setdefault(unit, said.pop("throughput"))
+            said[COUNTED] = item_behind(said["throughput"], piece) or SEQUENCES
+            said["sequences_per_second"] = said.pop("throughput")
         return said
 
 
-def _without_total(figures: formats.Figures, name: str) -> formats.Figures:
-    return {key: value for key, value in figures.items() if key != TOTAL} if name in NAME_LENGTH else figures
+def _step(figures: formats.Figures, name: str, logged_at: datetime) -> Step | None:
+    """The step of a library's line, which may also name its last step, and the unit of a pattern's throughput."""
+    if name not in NAME_LENGTH:
+        return step_from_figures(figures, logged_at=logged_at)
+    own = {key: value for key, value in figures.items() if key not in (TOTAL, COUNTED)}
+    step = step_from_figures(own, logged_at=logged_at, length=whole(figures.get(TOTAL)))
+    counted = figures.get(COUNTED)
+    return replace(step, throughput_of=str(counted)) if step is not None and counted is not None else step
 
 
 def _clues(format_name: str | None) -> tuple[str, str, str]:

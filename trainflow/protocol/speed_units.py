@@ -7,6 +7,9 @@ import re
 SECONDS = "seconds_per_"
 """Begins the name of a time for one item."""
 
+PER_SECOND = "_per_second"
+"""Ends the name of a number of items."""
+
 _PER_SECOND = re.compile(r"(?P<item>[^\W\d_][\w-]{0,30})/(?:s|sec|second)(?:/(?P<part>device|gpu|chip|core|node))?")
 _PER_ITEM = re.compile(r"(?P<time>s|sec|secs|seconds|ms)/(?P<item>[^\W\d_][\w-]{0,30})")
 _NO_ITEMS = re.compile(
@@ -24,13 +27,14 @@ def speed_name(unit: str) -> str | None:
     lower = unit.lower().rstrip(".,;")
     if (found := _PER_SECOND.fullmatch(lower)) and not _NO_ITEMS.fullmatch(found["item"]):
         part = f"_per_{found['part']}" if found["part"] else ""
-        return f"{found['item']}_per_second{part}"
+        return f"{found['item']}{PER_SECOND}{part}"
     if (found := _PER_ITEM.fullmatch(lower)) and not _NO_ITEMS.fullmatch(found["item"]):
         return f"{'ms_per_' if found['time'] == 'ms' else SECONDS}{found['item']}"
     return None
 
 
-def unit_behind(value: str, line: str) -> str | None:
-    """The name of the speed whose unit stands behind a value in a line; None without one."""
+def item_behind(value: str, line: str) -> str | None:
+    """The item whose number per second stands in a line: `samples` of `15125.5 samples/s`; None without one."""
     found = re.search(rf"(?<![\w.]){re.escape(value)}\s?([^\W\d][\w/.-]*)", line)
-    return speed_name(found[1]) if found else None
+    name = speed_name(found[1]) if found else None
+    return name.removesuffix(PER_SECOND) if name and name.endswith(PER_SECOND) else None
