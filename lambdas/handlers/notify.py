@@ -22,7 +22,7 @@ from lambdas.logic.messages import message, near_limit, restarted, subject, unre
 from trainflow.deployment.environment import RunTableEnvironment
 from trainflow.record.failure import caught_error
 from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor
-from trainflow.workflow.run_record import RunStatus
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 
 class Event(BaseModel):
@@ -89,6 +89,8 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         title, text = tell(event.run_id, arn=event.execution_arn, job=event.job, error=error, ends_by=event.ends_by)
         about = f"{what} {event.job.name} {since}"
     else:
+        record = stored_record(event.run_id) if event.folder is not None else None
+        error = _recorded(error, record)
         title = subject(event.run_id, event.status, error=error, warnings=event.warnings)
         about = event.status.value
         text = message(
@@ -104,10 +106,16 @@ def lambda_handler(event: Event) -> dict[str, Any]:
             folder=event.folder,
             warnings=event.warnings,
             tear_down=event.tear_down,
-            record=stored_record(event.run_id) if event.folder is not None else None,
+            record=record,
         )
     notify_once(table, event.execution_arn, about, subject=title, message=text)
     if event.status is not RunStatus.RUNNING:
         name = error.name if error else None
         note(lambda: table.finish(event.run_id, status=event.status, ended_at=datetime.now(UTC), error_name=name))
     return {"subject": title}
+
+
+def _recorded(error: RunError | None, record: RunRecord | None) -> RunError | None:
+    """The error with what the record adds to it: the state and the function."""
+    found = record.error if record is not None else None
+    return found if found is not None and error is not None and found.name == error.name else error

@@ -13,6 +13,7 @@ from trainflow.links import execution_link, object_link
 from trainflow.nodes.failed_nodes import proves_node_bad, refutation
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.results import status_suffix
+from trainflow.record.run_commands import pasted
 from trainflow.record.wording import duration, estimated_cost
 from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
@@ -112,7 +113,7 @@ def message(
             lines.append(f"What was done: the program was asked to save its state and end, {saved}, nodes released.")
         elif tear_down is not None:
             lines.append(f"What was done: {TORN_DOWN if tear_down else KEPT}")
-        lines.append(f"What to do: {error.what_to_do.replace(' RUN', f' {run_id}')}")
+        lines.append(f"What to do: {pasted(error.what_to_do, run_id)}")
         lines += _continuation(record)
     if progress is not None and progress.last_step is not None:
         lines.append(f"Steps: {progress.last_step}, loss {progress.first_loss} to {progress.last_loss}")
@@ -167,7 +168,7 @@ def unseen(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: date
         f"What happened: the job '{job.name}' cannot be polled: {error.message}",
         f"What was done: nothing was stopped. The job trains on, until {ends_by:%Y-%m-%d %H:%M} UTC at most. It is "
         "polled every minute, and the run goes on when a poll succeeds.",
-        f"What to do: {error.what_to_do}",
+        f"What to do: {pasted(error.what_to_do, run_id)}",
     ]
     return f"Trainflow: {_short(run_id)} cannot be seen", "\n".join([*lines, *_links(arn, None)])
 
@@ -179,7 +180,7 @@ def unread(run_id: str, *, arn: str, job: JobRef, error: RunError, ends_by: date
         f"What happened: the log of the job '{job.name}' cannot be read: {error.message}",
         f"What was done: nothing was stopped. The job trains on, until {ends_by:%Y-%m-%d %H:%M} UTC at most. Its steps "
         "are not published, and it cannot be told whether it hangs, until its log can be read; every poll tries.",
-        f"What to do: {error.what_to_do} If the job may hang, stop the run: trainflow stop {run_id}.",
+        f"What to do: {pasted(error.what_to_do, run_id)} If the job may hang, stop the run: trainflow stop {run_id}.",
     ]
     return f"Trainflow: {_short(run_id)} has no readable log", "\n".join([*lines, *_links(arn, None)])
 
@@ -226,7 +227,7 @@ def restarted(
         *_judged_by(error),
         *_evidence(error),
         f"What was done: {' '.join(done)}",
-        f"What to do: {examine}If it fails in the same way again: {error.what_to_do.replace(' RUN', f' {run_id}')}",
+        f"What to do: {examine}If it fails in the same way again: {pasted(error.what_to_do, run_id)}",
         *step,
         *_logs(run_id, folder, pod=error.pod),
     ]

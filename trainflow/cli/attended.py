@@ -20,8 +20,7 @@ from typing import NoReturn
 
 from trainflow.background import Worker
 from trainflow.cli.exit_status import refuse
-from trainflow.cli.hints import HOME, local_hint
-from trainflow.cli.operate.completion import OUT
+from trainflow.client.hints import HOME, OUT, local_hint
 from trainflow.client.private_folder import make_private
 
 HOLD, SHOW, DETACH = b"hold\n", b"show\n", b"detach\n"

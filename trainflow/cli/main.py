@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import io
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -208,11 +209,13 @@ def ui(
             if place is None:
                 here = open_reader(local=True, place=None, out=out, home=home)
                 resume = functools.partial(resume_in_background, out=out, home=home)
-                library = RunLibrary(folder=out, place=here, resume=resume)
+                library = RunLibrary(folder=out, place=here, resume=resume, words=here.hint_words)
             else:
                 # The folders of this machine say nothing of a deployment's runs.
                 runs = open_deployment_named(place)
-                library = RunLibrary(folder=Path(nothing), place=runs, resume=runs.resume, name=place)
+                library = RunLibrary(
+                    folder=Path(nothing), place=runs, resume=runs.resume, name=place, words=runs.hint_words
+                )
             serve(library, port=port, console=Console())
         except TrainflowError as error:
             refuse(str(error))
@@ -344,7 +347,7 @@ def init(
     print(f"Wrote {out}, and {SCHEMA_FILE}, from which editors complete and check it.")
     for note in init_notes(program, answers, folder=out.parent):
         print(f"Note: {note}.")
-    print(f"Run it on this machine: trainflow run {out} --local")
+    print(f"Run it on this machine: trainflow run {shlex.quote(str(out))} --local")
 
 
 def _question(flag: Flag) -> str:

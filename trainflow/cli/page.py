@@ -27,7 +27,7 @@ class PageBeside:
 
 @contextmanager
 def page_beside(
-    place: Runs, console: Console, *, folder: Path | None = None, name: str = ""
+    place: Runs, console: Console, *, folder: Path | None = None, name: str = "", words: tuple[str, ...] = ()
 ) -> Iterator[PageBeside | None]:
     """A page over the runs of a place; None if a port cannot be opened.
 
@@ -36,11 +36,12 @@ def page_beside(
         console: Where to print the address.
         folder: Folder of the folders of this machine's ended runs; None for a deployment.
         name: Name of a deployment, for the title.
+        words: Options of a command that name the place.
     """
     with ExitStack() as opened:
         if folder is None:
             folder = Path(opened.enter_context(OwnedFolder("trainflow-page-")))
-        library = opened.enter_context(RunLibrary(folder=folder, place=place, name=name))
+        library = opened.enter_context(RunLibrary(folder=folder, place=place, name=name, words=words))
         try:
             server = PageServer(library)
         except OSError as refused:

@@ -16,6 +16,7 @@ from trainflow.cli.page import page_beside
 from trainflow.cli.terminal import Console
 from trainflow.client.code import pack
 from trainflow.client.files import write_record, write_report, write_steps
+from trainflow.client.hints import local_words
 from trainflow.client.place import Place, PlaceOptions, open_place
 from trainflow.client.spec_file import read_spec
 from trainflow.errors import LossNotFinite
@@ -128,6 +129,7 @@ def _run_to_end(
     page: bool,
 ) -> int:
     record, opened = None, open_place(place_name, options)
+    words = local_words(out=options.out, home=options.home)
     try:
         with opened as place:
             run_id = start(place)
@@ -136,7 +138,14 @@ def _run_to_end(
             if attendant is not None:
                 attendant.announce(run_id, folder)
             record = follow_to_end(
-                place, run_id, folder=folder, console=console, attendant=attendant, page=page, begin=interrupts.go_on
+                place,
+                run_id,
+                folder=folder,
+                console=console,
+                attendant=attendant,
+                page=page,
+                begin=interrupts.go_on,
+                words=words,
             )
         _point_latest(options.out, run_id)
     except OSError as error:
@@ -144,7 +153,7 @@ def _run_to_end(
             raise
         _say_unwritten(error, console)
     report = folder / REPORT
-    summarize(record, console, report=report if report.is_file() else None)
+    summarize(record, console, report=report if report.is_file() else None, words=words)
     return exit_status(record)
 
 
@@ -157,6 +166,7 @@ def follow_to_end(
     attendant: Attendant | None = None,
     page: bool = False,
     begin: Callable[[], None] = lambda: None,
+    words: tuple[str, ...] = (),
 ) -> RunRecord:
     """Follow a run to its end, and leave its record, steps and report in `folder`. Ctrl-C stops the run.
 
@@ -168,10 +178,11 @@ def follow_to_end(
         attendant: The link to the process that shows the run in a terminal, if it is another one.
         page: Whether it is shown on a page, too.
         begin: Called once an interruption stops the run with a record.
+        words: Options of a command that name the place.
     """
     aborted, may_show = None, attendant.wait_until_shown if attendant else None
     # The page ends last, so that it shows the end.
-    with page_beside(place, console, folder=folder.parent) if page else nullcontext() as shown:
+    with page_beside(place, console, folder=folder.parent, words=words) if page else nullcontext() as shown:
         with place.follow(run_id, log_dir=folder / "logs") as followed:
             if shown is not None:
                 shown.show(run_id, followed, log_dir=folder / "logs")
@@ -186,7 +197,7 @@ def follow_to_end(
         try:
             write_record(record, folder / "run.json")
             write_steps(followed.steps(), folder / "steps.json")
-            write_report(record, followed.steps(), folder / REPORT)
+            write_report(record, followed.steps(), folder / REPORT, words=words)
         except OSError as error:  # how the run ended is still to be told
             _say_unwritten(error, console)
     return record

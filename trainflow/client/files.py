@@ -35,16 +35,17 @@ def write_steps(steps: Sequence[Step], path: Path) -> Path:
     return write_text(path, KeptSteps(steps=tuple(steps)).to_json() + "\n")
 
 
-def write_report(record: RunRecord, steps: Sequence[Step], path: Path) -> Path:
+def write_report(record: RunRecord, steps: Sequence[Step], path: Path, *, words: Sequence[str] = ()) -> Path:
     """Writes the report; it links to the pods' logs in the folder `logs/` beside it.
 
     Args:
         record: What happened.
         steps: Logged steps in their order, each once.
         path: The report's file, usually `report.html` in the run's folder.
+        words: Options of a command that name the run's place.
 
     Raises:
         OSError: If the file cannot be written.
     """
     logs = [log.name for log in sorted((path.parent / "logs").glob("*.log"))]
-    return write_text(path, render_report(record, steps, logs=logs))
+    return write_text(path, render_report(record, steps, logs=logs, words=words))

@@ -13,10 +13,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainflow.client.hints import list_hint, local_words
 from trainflow.client.place import LOCAL, FollowedRun, LogNotFound, PlaceUnavailable, RunNotFound, RunSummary
 from trainflow.client.twin_address import TwinAddress, is_starting, read_address, read_start_time
 from trainflow.client.whole_files import replaced
 from trainflow.errors import TrainflowError
+from trainflow.record.run_commands import pasted
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ RECORD, REPORT, STEPS, LOGS, LATEST = "run.json", "report.html", "steps.json", "
 END_SECONDS = 90.0
 """Longest wait for a twin to start, and for the end of a stopped run: its clean-up, its record and its twin's end."""
 
+HAS_ENDED = "The run has ended; `trainflow status RUN` and `trainflow report RUN` show how."
+
 NO_RECORD = "The twin ended before the run did, and left no record."
 
 
@@ -57,6 +61,7 @@ class LocalRuns:
         """Reads nothing yet."""
         self.name = LOCAL
         self._out, self._home = options.out, options.home
+        self.hint_words: tuple[str, ...] = local_words(out=options.out, home=options.home)
 
     def runs(self) -> list[RunSummary]:
         """See `RunReader`."""
@@ -88,7 +93,7 @@ class LocalRuns:
         summary, kept = self.describe(run_id), self._kept_steps(folder.name)
         logs = f"its logs are in {folder / LOGS}."
         has_trained = bool(kept.checkpoints) or kept.progress.last_step is not None
-        continue_it = f"Continue it from its newest checkpoint, if it saved one: trainflow resume {run_id} --local; "
+        continue_it = "Continue it from its newest checkpoint, if it saved one: trainflow resume RUN; "
         error = RunError(
             name="Aborted",
             message=NO_RECORD,
@@ -289,7 +294,7 @@ class LocalRuns:
         folder = self._folder(run_id)
         live = self._live(folder)
         if live is None:
-            raise RunNotFound(f"The run {folder.name} has ended; `trainflow status` and `trainflow report` tell how.")
+            raise RunNotFound(pasted(HAS_ENDED, folder.name, self.hint_words))
         return live.follow(folder.name, log_dir=log_dir)
 
     def node_utilization(self, run_id: str, nodes: Collection[str]) -> Utilization | None:
@@ -331,8 +336,8 @@ class LocalRuns:
 
     def _unknown(self, run_id: str) -> RunNotFound:
         return RunNotFound(
-            f"There is no run '{run_id}' in {self._out}/; `trainflow list --local` names those that there are, --out "
-            "another folder."
+            f"There is no run '{run_id}' in {self._out}/; `{list_hint(self.hint_words)}` names those that there are, "
+            "--out another folder."
         )
 
     def _live(self, folder: Path) -> DeployedRuns | None:

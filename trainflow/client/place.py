@@ -184,6 +184,8 @@ class RunReader(Runs, Protocol):
 
     name: str
     """Name of the place."""
+    hint_words: tuple[str, ...]
+    """Options of a command that name the place."""
 
     def details(self, run_id: str) -> RunState:
         """State, newest step, pods and error of a run, read once."""

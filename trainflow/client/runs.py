@@ -95,6 +95,7 @@ class DeployedRuns:
             poll_seconds: Time between two polls of an execution's history.
         """
         self.name = self._deployment = address.deployment
+        self.hint_words: tuple[str, ...] = ("--place", address.deployment)
         self._address = address
         self._client, self._stepfunctions = client, client("stepfunctions")
         self._state_machine_arn, self._bucket = address.state_machine_arn, address.artifact_bucket
@@ -274,7 +275,8 @@ class DeployedRuns:
         if _has_ended(execution) and (stored := self._stored(run_id, "report.html")):
             return stored.decode(errors="replace")
         kept = self.kept_steps(run_id) or KeptSteps()
-        return render_report(self._final_record(execution) or self._record_now(execution, kept), kept.steps)
+        record = self._final_record(execution) or self._record_now(execution, kept)
+        return render_report(record, kept.steps, words=self.hint_words)
 
     @told
     def steps(self, run_id: str) -> list[Step]:

@@ -243,7 +243,7 @@ class PageApp:
     async def _run_context(self, run_id: str) -> dict[str, Any]:
         now = await run_in_threadpool(self._library.run, run_id)
         drawing = await run_in_threadpool(self._library.drawings.of_run, run_id)
-        context = run_context(now, drawing)
+        context = run_context(now, drawing, self._library.words)
         return {**context, "curves_version": now.steps_version, "page_title": f"{context['name']} · run"}
 
     async def _list_context(self) -> dict[str, Any]:

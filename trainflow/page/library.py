@@ -21,6 +21,7 @@ from trainflow.page.fetched import RANK, FetchedLogs, GivesLogs, OpenLog
 from trainflow.page.marks import Mark, marks
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
+from trainflow.record.run_commands import pasted
 from trainflow.record.steps import KeptSteps
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunStatus
@@ -193,6 +194,7 @@ class RunLibrary:
         resume: Callable[[str], str] | None = None,
         workflow: Mapping[str, Any] | None = None,
         name: str = "",
+        words: tuple[str, ...] = (),
     ) -> None:
         """Prepares the library; it does not ask the place yet.
 
@@ -203,8 +205,9 @@ class RunLibrary:
                 start runs.
             workflow: Definition for runs whose own the place does not keep. Default: the repository's.
             name: Name of the place, for the title.
+            words: Options of a command that name the place.
         """
-        self.name = name
+        self.name, self.words = name, words
         self._ended, self._place, self._resume = EndedRuns(folder), place, resume
         self._resumed: dict[str, str] = {}
         self._resuming = threading.Lock()
@@ -288,7 +291,8 @@ class RunLibrary:
             TrainflowError: If it cannot be continued; nothing was started then.
         """
         if self._resume is None:
-            raise RunNotFound(f"The run '{run_id}' cannot be resumed from this page; use `trainflow resume {run_id}`.")
+            hint = pasted("`trainflow resume RUN`", run_id, self.words)
+            raise RunNotFound(f"The run '{run_id}' cannot be resumed from this page; use {hint}.")
         with self._resuming:
             started = self._resumed.get(run_id)
             if started is None or self.run(started).snapshot.status is not RunStatus.RUNNING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from signal import Signals
 from typing import Any
@@ -22,6 +22,7 @@ from trainflow.page.workflow import StateRow, state_rows
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.pod_messages import SIGNALLED, cause
 from trainflow.record.restarts_in_words import restarts_in_words
+from trainflow.record.run_commands import pasted
 from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.steps import median_speeds
 from trainflow.record.wording import count, duration, number, rate, significant, speed_of
@@ -78,12 +79,13 @@ class ListRow:
     took: str
 
 
-def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
-    """Values of the template of a run's page."""
-    snapshot = now.snapshot
+def run_context(now: RunNow, drawing: Drawing, words: Sequence[str] = ()) -> dict[str, Any]:
+    """Values of the template of a run's page; `words` are options of a command that name the run's place."""
+    snapshot = _with_commands(now.snapshot, words)
     states = state_rows(snapshot, drawing.layout)
     cost, utilization = forecast(snapshot), utilization_of(now)
     in_words = situation(snapshot)
+    in_words = replace(in_words, to_do=pasted(in_words.to_do, snapshot.run_id, words))
     return {
         "run_id": snapshot.run_id,
         "name": snapshot.spec.get("name") or snapshot.run_id,
@@ -114,6 +116,13 @@ def run_context(now: RunNow, drawing: Drawing) -> dict[str, Any]:
         "announcement": announcement(snapshot, states),
         "workflow_in_words": _workflow_in_words(states),
     }
+
+
+def _with_commands(snapshot: RunState, words: Sequence[str]) -> RunState:
+    error = snapshot.error
+    if error is None:
+        return snapshot
+    return replace(snapshot, error=replace(error, what_to_do=pasted(error.what_to_do, snapshot.run_id, words)))
 
 
 def figures(

@@ -17,6 +17,7 @@ from trainflow.progress.missing_steps import missing_at_end, missing_steps_warni
 from trainflow.progress.reader import unparsable_warning
 from trainflow.protocol.pods import RUNS_MOUNT
 from trainflow.protocol.reported_checkpoints import unmatched_warning
+from trainflow.record.function_failures import with_function
 from trainflow.record.history import ExecutionHistory, publication, task_output, trained_steps
 from trainflow.record.inputs import checkpoints, inputs
 from trainflow.record.intervals import Interval, uncovered_seconds, union
@@ -74,7 +75,7 @@ def build_record(
     return RunRecord(
         run_id=run_id,
         status=status,
-        error=None if status is RunStatus.SUCCEEDED else error or state.error,
+        error=None if status is RunStatus.SUCCEEDED else with_function(error or state.error, (history, *children)),
         spec=dict(state.spec),
         instance_type=state.instance_type,
         given_up=(task_output(history, "EnsureCapacity") or {}).get("given_up", []),

@@ -15,7 +15,10 @@ from trainflow.workflow.run_record import RunError, RunStatus
 
 WHAT_TO_DO = {
     "Aborted": "Continue it from its newest checkpoint, if it has one: trainflow resume RUN. Otherwise start it again.",
-    "States.Timeout": "Look in the report for the state that did not end, and at its function's log; then start again.",
+    "States.Timeout": (
+        "Look in the report (`trainflow report RUN`) for the state that did not end, and at its function's log; then "
+        "start again."
+    ),
     "States.HeartbeatTimeout": "Look in the report for the state that went silent, and at its function's log.",
     "States.Permissions": "Give the state machine's role the permission that the message names.",
     "States.DataLimitExceeded": "Report this: a state's output grew beyond 256 KiB, which no run should cause.",
@@ -26,11 +29,13 @@ WHAT_TO_DO = {
 }
 """Next step for each error that Step Functions and Lambda raise themselves."""
 
+_CONTINUE = "Then `trainflow resume RUN` continues from the newest checkpoint, if the run has one."
+
 _BY_PREFIX = {
     "States.": "Look in the report for the state that failed, and in the execution's history for its input.",
-    "Lambda.": "Read the log of the function behind the failed state; Lambda itself could not run it.",
-    "Sandbox.": "The function behind the failed state ran out of time: read its log, or raise its time limit.",
-    "Runtime.": "The function behind the failed state broke down: read its log, or raise its memory limit.",
+    "Lambda.": f"Read the log of the function; Lambda itself could not run it. {_CONTINUE}",
+    "Sandbox.": f"The function ran out of time: read its log, or raise its time limit. {_CONTINUE}",
+    "Runtime.": f"The function broke down: read its log, or raise its memory limit. {_CONTINUE}",
 }
 
 _DETAILS = {

@@ -93,7 +93,7 @@ def visits(history: ExecutionHistory) -> list[Visit]:
     """
     found: dict[int, Visit] = {}
     scheduled: dict[int, int] = {}
-    for event, visit_id in _with_visits(history.events):
+    for event, visit_id in events_by_visit(history.events):
         if event["type"].endswith("StateEntered"):
             found[visit_id] = Visit(
                 name=event["stateEnteredEventDetails"]["name"],
@@ -120,7 +120,7 @@ def _ended_with(visit: Visit, history: ExecutionHistory) -> Visit:
     return visit
 
 
-def _with_visits(events: Sequence[Event]) -> Iterator[tuple[Event, int]]:
+def events_by_visit(events: Sequence[Event]) -> Iterator[tuple[Event, int]]:
     """Each event with the id of the StateEntered event that it belongs to (0 before the first state)."""
     visit_of: dict[int, int] = {}
     open_visits: dict[int, str] = {}
@@ -162,7 +162,7 @@ class TaskOutput:
 def task_outputs(history: ExecutionHistory) -> Iterator[TaskOutput]:
     """Every success of a task, in the order of the events."""
     name_of: dict[int, str] = {}
-    for event, visit_id in _with_visits(history.events):
+    for event, visit_id in events_by_visit(history.events):
         if visit_id == event["id"]:
             name_of[visit_id] = event["stateEnteredEventDetails"]["name"]
         elif event["type"] in SUCCEEDED and visit_id in name_of:

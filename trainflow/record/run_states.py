@@ -14,6 +14,7 @@ from trainflow.observed.visit import Visit
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
+from trainflow.record.function_failures import with_function
 from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output
 from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
 from trainflow.workflow.run_record import Job, RunRecord, RunStatus
@@ -52,7 +53,7 @@ def state_of_history(
         avoided_nodes=avoided_nodes(history),
         test_is_refuted=bool(refuting_nodes(history)),
         cost=node_use(history, spec).cost(end=history.ended_at or now),
-        error=run_error(history),
+        error=with_function(run_error(history), (history, *children)),
         warnings=tuple(restart_warnings(history)),
     )
 

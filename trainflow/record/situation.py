@@ -278,7 +278,7 @@ def _silent(run: RunState, age: timedelta, usual: timedelta) -> Situation:
             f"limits.stall_minutes of the run is {_limit(run, 'stall_minutes'):g}."
         ),
         tone=Tone.WARNING,
-        to_do="Read the newest lines of its log.",
+        to_do="Read the newest lines of its log: trainflow logs RUN",
     )
 
 

@@ -24,6 +24,7 @@ from trainflow.record.last_lines import Part, last_own_line, parts
 from trainflow.record.pod_messages import cause
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.results import status_suffix
+from trainflow.record.run_commands import pasted
 from trainflow.record.wording import count, duration, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
 from trainflow.report.plain_markup import plain_value
@@ -164,6 +165,7 @@ def render_report(
     logs: Collection[str] = (),
     folder: str | None = None,
     now: datetime | None = None,
+    words: Sequence[str] = (),
 ) -> str:
     """The report of a run as an HTML page.
 
@@ -174,6 +176,7 @@ def render_report(
         folder: s3://bucket/prefix/ of a report that is read from S3, where a browser opens one object at a time and
             links to neighbours lead nowhere; None of one that lies in a folder on disk.
         now: The end of the timeline of a run that is still running.
+        words: Options of a command that name the run's place.
     """
     script = _resource("report.js")
     end = record.ended_at or now
@@ -182,6 +185,7 @@ def render_report(
         .get_template("report.html.j2")
         .render(
             record=record,
+            to_do=pasted(record.error.what_to_do, record.run_id, words) if record.error else "",
             name=record.spec.get("name") or record.run_id,
             status=status_in_words(record.status, record.warnings),
             period=_period(record.started_at, end),

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import typer
 
-from trainflow.cli.hints import HOME, OUT, deployed_hint, local_hint
 from trainflow.cli.main import app
+from trainflow.client.hints import HOME, OUT, deployed_hint, local_hint
 
 
 @pytest.mark.parametrize("command", ["watch", "stop", "status", "resume", "logs"])

@@ -159,7 +159,7 @@ def test_the_beginning_of_an_id_is_enough_where_it_is_one_runs(local: LocalRuns,
     assert local.describe("b").run_id == "b-1"
     with pytest.raises(RunNotFound, match="'a' begins the ids of 2 runs: a-1, a-2"):
         local.describe("a")
-    with pytest.raises(RunNotFound, match=r"There is no run 'c' in .*out/; `trainflow list --local` names"):
+    with pytest.raises(RunNotFound, match=r"There is no run 'c' in .*out/; `trainflow list --local --out .*` names"):
         local.describe("c")
     with pytest.raises(RunNotFound, match="There is no run ''"):
         local.describe("")

@@ -99,7 +99,7 @@ def follow_started(
 def _followed(runs: DeployedRuns, run_id: str, *, out: Path, console: Console, page: bool) -> int:
     folder = out / run_id
     with (
-        page_beside(runs, console, name=runs.name) if page else nullcontext() as shown,
+        page_beside(runs, console, name=runs.name, words=runs.hint_words) if page else nullcontext() as shown,
         runs.follow(run_id, log_dir=folder / "logs") as followed,
     ):
         if shown is not None:
@@ -117,7 +117,7 @@ def _followed(runs: DeployedRuns, run_id: str, *, out: Path, console: Console, p
                 break
     record = runs.record(run_id)
     write_record(record, folder / "run.json")
-    summarize(record, console, report=write_text(folder / "report.html", runs.report(run_id)))
+    summarize(record, console, report=write_text(folder / "report.html", runs.report(run_id)), words=runs.hint_words)
     return exit_status(record)
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from trainflow.cli.follow.screen import STYLES
 from trainflow.cli.terminal import Console
 from trainflow.record.restarts_in_words import restarts_in_words
+from trainflow.record.run_commands import pasted
 from trainflow.record.run_states import state_of_record
 from trainflow.record.situation import situation
 from trainflow.record.wording import duration, significant, speed_of
@@ -20,8 +21,15 @@ LABEL_WIDTH = 15
 """Columns of a fact's name."""
 
 
-def summarize(record: RunRecord, console: Console, *, report: Path | None = None) -> None:
-    """Prints how a run ended, what came of it, what to do after a failure, and where the report is."""
+def summarize(record: RunRecord, console: Console, *, report: Path | None = None, words: Sequence[str] = ()) -> None:
+    """Prints how a run ended, what came of it, what to do after a failure, and where the report is.
+
+    Args:
+        record: The run's record.
+        console: Where to print.
+        report: The report's file.
+        words: Options of a command that name the run's place.
+    """
     end = situation(state_of_record(record, ()))
     console.print()
     words = end.kind.value.lower() if record.status.is_over else "goes on"
@@ -29,7 +37,7 @@ def summarize(record: RunRecord, console: Console, *, report: Path | None = None
     if record.error is not None:
         _print_facts([("error", record.error.name), ("what happened", record.error.message)], console)
         _print_evidence(record.error, console)
-    _print_facts(_facts(record, report), console)
+    _print_facts(_facts(record, report, words), console)
 
 
 def _print_facts(facts: Sequence[tuple[str, str]], console: Console) -> None:
@@ -54,10 +62,10 @@ def _print_evidence(error: RunError, console: Console) -> None:
         console.print(Text(f"  {line}"), soft_wrap=True)
 
 
-def _facts(record: RunRecord, report: Path | None) -> list[tuple[str, str]]:
+def _facts(record: RunRecord, report: Path | None, words: Sequence[str]) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if record.error is not None:
-        facts.append(("what to do", record.error.what_to_do))
+        facts.append(("what to do", pasted(record.error.what_to_do, record.run_id, words)))
     if record.restarts:
         facts.append(("restarts", restarts_in_words(record.restarts, record.avoided_nodes)))
     if record.ended_at is not None:

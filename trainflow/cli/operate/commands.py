@@ -44,6 +44,7 @@ from trainflow.cli.operate.written import written_report
 from trainflow.cli.plugins import leave_plugins
 from trainflow.errors import TrainflowError
 from trainflow.protocol.plain_text import plain_text
+from trainflow.record.run_commands import pasted
 
 if TYPE_CHECKING:
     from trainflow.client.place import LogRequest, RunReader
@@ -128,11 +129,12 @@ def status(
     from trainflow.cli.operate.shown import details_json, details_text
     from trainflow.workflow.run_status import RunStatus
 
-    found = open_reader(local=local, place=place, out=out, home=home).details(run)
+    reader = open_reader(local=local, place=place, out=out, home=home)
+    found = reader.details(run)
     if as_json:
         print_json(details_json(found))
     else:
-        typer.echo(details_text(found, datetime.now(UTC)))
+        typer.echo(details_text(found, datetime.now(UTC), reader.hint_words))
     if found.status.is_over and found.status is not RunStatus.SUCCEEDED:
         raise typer.Exit(FAILED)
 
@@ -173,7 +175,7 @@ def logs(
         for line in reader.log(run, request):
             print(told(line), flush=follow)
         if follow:
-            _tell_outcome(reader.details(run))
+            _tell_outcome(reader.details(run), reader.hint_words)
 
 
 def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
@@ -182,7 +184,7 @@ def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
     return lambda line: json.dumps({**of, "line": line})
 
 
-def _tell_outcome(run: RunState) -> None:
+def _tell_outcome(run: RunState, words: tuple[str, ...]) -> None:
     """Say how a run ended whose log was followed, beside the log; the exit status tells it, too."""
     from trainflow.workflow.run_status import RunStatus
 
@@ -191,7 +193,8 @@ def _tell_outcome(run: RunState) -> None:
         return
     typer.echo(f"The run {run.run_id} has ended: {run.status.value}.", err=True)
     if run.error:
-        typer.echo(plain_text(f"{run.error.name}: {run.error.message}\n{run.error.what_to_do}".rstrip()), err=True)
+        to_do = pasted(run.error.what_to_do, run.run_id, words)
+        typer.echo(plain_text(f"{run.error.name}: {run.error.message}\n{to_do}".rstrip()), err=True)
     if run.status is not RunStatus.SUCCEEDED:
         raise typer.Exit(FAILED)
 
@@ -405,7 +408,8 @@ def messages(run: RunId, local: Local = False, place: PlaceName = None, out: Out
     if not found:
         typer.echo("No message has been sent about the run.", err=True)
     for message in found:
-        typer.echo(f"Subject: {message.subject}\nDate: {message.sent_at:%Y-%m-%d %H:%M:%S} UTC\n\n{message.text}\n")
+        text = pasted(message.text, reader.describe(run).run_id, reader.hint_words)
+        typer.echo(f"Subject: {message.subject}\nDate: {message.sent_at:%Y-%m-%d %H:%M:%S} UTC\n\n{text}\n")
 
 
 def tensorboard(

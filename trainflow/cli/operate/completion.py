@@ -11,8 +11,7 @@ from pathlib import Path
 
 import typer
 
-OUT = Path("out")
-"""Folder of the runs' folders where the command line names none."""
+from trainflow.client.hints import OUT
 
 RUN_FILES = ("started.json", "run.json", "twin.json", "logs")
 """Files of a run's folder; each such folder has one of them."""

@@ -217,11 +217,13 @@ class _Local:
         from trainflow.cli.attended import CONSOLE_LOG
         from trainflow.cli.run import exit_status, follow_to_end
         from trainflow.cli.terminal import Console
+        from trainflow.client.hints import local_words
         from trainflow.record.wording import significant
 
         folder = self._options.out / run_id
         with (folder / CONSOLE_LOG).open("a", encoding="utf-8") as log:
-            record = follow_to_end(place, run_id, folder=folder, console=Console(file=log))
+            words = local_words(out=self._options.out, home=self._options.home)
+            record = follow_to_end(place, run_id, folder=folder, console=Console(file=log), words=words)
         last = record.training.last_loss if record.training else None
         loss = f", last loss {significant(last)}" if last is not None else ""
         self._say(f"{run_id} has ended: {record.status.value}{loss}.")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainflow.cli import hints
-from trainflow.cli.operate import completion
 from trainflow.cli.operate.completion import place_names, run_ids
+from trainflow.client.hints import HOME as HOME
+from trainflow.client.hints import OUT as OUT
 from trainflow.client.place_variable import VARIABLE
 from trainflow.errors import TrainflowError
 
@@ -58,9 +58,6 @@ WallsOption = Annotated[
 
 LARGEST_TIME_SCALE = 10_000.0
 """A day of the state machines in nine seconds; what the twin itself does takes its own time."""
-
-OUT = completion.OUT
-HOME = hints.HOME
 
 
 class PlaceChoice(TrainflowError):

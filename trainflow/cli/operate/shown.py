@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainflow.protocol.plain_text import plain_line, plain_text
 from trainflow.record.restarts_in_words import restarts_in_words
+from trainflow.record.run_commands import pasted
 from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
 from trainflow.record.wording import HOUR, count, duration, estimated_cost, significant, speed_of, usd
 
@@ -72,14 +73,20 @@ def details_json(run: RunState) -> dict[str, Any]:
     return {**run.as_json(), "situation": situation(run).as_json()}
 
 
-def details_text(run: RunState, now: datetime) -> str:
-    """A run for people: a line for each fact that is known, and a table of its pods."""
+def details_text(run: RunState, now: datetime, words: Sequence[str] = ()) -> str:
+    """A run for people: a line for each fact that is known, and a table of its pods.
+
+    Args:
+        run: The run.
+        now: Current time.
+        words: Options of a command that name its place.
+    """
     now_in_words = situation(run)
     facts = [("run", run.run_id), ("status", now_in_words.headline)]
     if now_in_words.sentence and not run.error:
         facts.append(("", now_in_words.sentence))
     if now_in_words.to_do and not run.error:
-        facts.append(("to do", now_in_words.to_do))
+        facts.append(("to do", pasted(now_in_words.to_do, run.run_id, words)))
     if run.state:
         facts.append(("state", run.state))
     if run.started_at:
@@ -99,7 +106,10 @@ def details_text(run: RunState, now: datetime) -> str:
     if run.cost_usd is not None:
         facts.append(("cost", estimated_cost(run.cost_usd)))
     if run.error:
-        facts += [("error", f"{run.error.name}: {run.error.message}"), ("to do", run.error.what_to_do)]
+        facts += [
+            ("error", f"{run.error.name}: {run.error.message}"),
+            ("to do", pasted(run.error.what_to_do, run.run_id, words)),
+        ]
     if run.error and run.restarts:
         facts.append(("restarts", restarts_in_words(run.restarts, run.avoided_nodes)))
     facts += [("warning", warning) for warning in run.warnings]

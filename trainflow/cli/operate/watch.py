@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainflow.cli.exit_status import FAILED
-from trainflow.cli.hints import deployed_hint, local_hint
 from trainflow.cli.operate.place import HOME, OUT, Home, Local, Out, PlaceName, RunId, open_reader
 from trainflow.cli.operate.written import written_report
+from trainflow.client.hints import deployed_hint, local_hint
 
 if TYPE_CHECKING:
     from trainflow.cli.terminal import Console
@@ -49,7 +49,7 @@ def watch(
             console.print(f"The run goes on: {hint}", soft_wrap=True)
             return
     record = reader.final_record(found.run_id)
-    summarize(record, console, report=written_report(reader, found.run_id, out))
+    summarize(record, console, report=written_report(reader, found.run_id, out), words=reader.hint_words)
     if record.status not in (RunStatus.SUCCEEDED, RunStatus.RUNNING):
         raise typer.Exit(FAILED)
 
@@ -65,7 +65,9 @@ def _follow(reader: RunReader, run_id: str, console: Console, *, folder: Path | 
         log_dir = Path(logs)
         name = "" if folder else reader.name
         with (
-            page_beside(reader, console, folder=folder, name=name) if page else nullcontext() as shown,
+            page_beside(reader, console, folder=folder, name=name, words=reader.hint_words)
+            if page
+            else nullcontext() as shown,
             reader.follow(run_id, log_dir=log_dir) as followed,
         ):
             if shown is not None:
