@@ -44,6 +44,8 @@ class Grid:
     grid_id: str
     """Beginning of the ids of its runs."""
     runs: Sequence[GridRun]
+    content_id: str = ""
+    """Digest of the spec and the values, without the code."""
 
 
 def grid_of(document: Mapping[str, Any], over: Iterable[str], *, code_sha256: str | None = None) -> Grid:
@@ -72,7 +74,8 @@ def grid_of(document: Mapping[str, Any], over: Iterable[str], *, code_sha256: st
     ]
     if len({run.run_id for run in runs}) < len(runs):
         raise InvalidRunSpec("Two runs of the grid would have the same id; change the spec's name.")
-    return Grid(grid_id=grid_id, runs=runs)
+    content = _digest(canonical(document), json.dumps(axes, sort_keys=True))
+    return Grid(grid_id=grid_id, runs=runs, content_id=content)
 
 
 def members(runs: Iterable[RunSummary], grid_id: str) -> list[RunSummary]:

@@ -74,6 +74,7 @@ def grid(
     from trainflow.cli.operate.shown import table
     from trainflow.client.code import pack
     from trainflow.client.grid import grid_of
+    from trainflow.client.grid_code import code_difference, remember
     from trainflow.client.place import PlaceOptions
     from trainflow.client.spec_file import read_document
     from trainflow.spec.document import canonical
@@ -87,8 +88,11 @@ def grid(
     say(f"Grid {grid.grid_id}: {len(grid.runs)} runs.")
     if not as_json:
         typer.echo(table(("RUN", *grid.runs[0].values), [(run.run_id, *_texts(run)) for run in grid.runs]))
+    if (difference := code_difference(grid, code, out=out)) is not None:
+        say(difference)
     status = 0
     if not dry_run:
+        remember(grid, code, out=out)
         if local:
             options = PlaceOptions(
                 out=out, home=home, time_scale=time_scale, walls=walls, spec_folder=spec.parent, say=say
