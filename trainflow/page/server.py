@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from trainflow.background import Worker
+from trainflow.page.kept_token import form_token, kept_token, new_token
 
 if TYPE_CHECKING:
     import uvicorn
@@ -42,8 +42,8 @@ class PageServer:
             OSError: If the port is taken.
         """
         self._library = library
-        self._token = secrets.token_urlsafe(32)  # 256 bits
         self._socket = socket.create_server((LOOPBACK, port))
+        self._token = kept_token(port) if port else new_token()
         self.port: int = self._socket.getsockname()[1]
         self._closing, self._ended = threading.Event(), threading.Event()
         self._server: uvicorn.Server | None = None
@@ -96,7 +96,7 @@ class PageServer:
 
         from trainflow.page.app import PageApp
 
-        page = PageApp(self._library, form_token=secrets.token_urlsafe(32), is_closing=self._closing.is_set)
+        page = PageApp(self._library, form_token=form_token(self._token), is_closing=self._closing.is_set)
         self._app = page
         config = uvicorn.Config(
             page.guarded(token=self._token, port=self.port),

@@ -96,10 +96,6 @@ def list_(
     """List the runs, the newest first."""
     from trainflow.cli.operate.shown import list_text, listed
 
-    if out.exists() and not out.is_dir():
-        refuse(f"--out {out}: this is a file and no folder.")
-    if out != OUT and not out.exists():
-        refuse(f"--out {out}: there is no such folder.")
     runs = open_reader(local=local, place=place, out=out, home=home).runs()
     if grid is not None:
         from trainflow.client.grid import members

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,17 +91,16 @@ def grid(
         typer.echo(table(("RUN", *grid.runs[0].values), [(run.run_id, *_texts(run)) for run in grid.runs]))
     if (difference := code_difference(grid, code, out=out)) is not None:
         say(difference)
-    status = 0
+    status, started = 0, functools.partial(remember, grid, code, out=out)
     if not dry_run:
-        remember(grid, code, out=out)
         if local:
             options = PlaceOptions(
                 out=out, home=home, time_scale=time_scale, walls=walls, spec_folder=spec.parent, say=say
             )
-            status = _Local(grid, code, options=options, parallel=parallel or 1, say=say).run()
+            status = _Local(grid, code, options=options, parallel=parallel or 1, say=say, started=started).run()
         else:
             parallel = parallel or len(grid.runs)
-            status = _Deployed(grid, code, place=place, parallel=parallel, say=say).run()
+            status = _Deployed(grid, code, place=place, parallel=parallel, say=say, started=started).run()
     if as_json:
         rows = [{"run_id": run.run_id, "values": run.values} for run in grid.runs]
         print_json({"version": VERSION, "grid": grid.grid_id, "runs": rows})
@@ -118,11 +118,21 @@ class _Words:
 class _Deployed:
     """A grid in a deployment. The command may be stopped and started again at any moment."""
 
-    def __init__(self, grid: Grid, code: PackedCode | None, *, place: str | None, parallel: int, say: _Words) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        code: PackedCode | None,
+        *,
+        place: str | None,
+        parallel: int,
+        say: _Words,
+        started: Callable[[], None],
+    ) -> None:
         from trainflow.client.place_names import read_names
         from trainflow.client.places import open_deployment
 
         self._grid, self._code, self._parallel, self._say = grid, code, parallel, say
+        self._started = started
         self._runs: DeployedRuns = open_deployment(read_names().named(place))
 
     def run(self) -> int:
@@ -161,6 +171,7 @@ class _Deployed:
         except RunExists:  # another command for this grid was first
             self._say(f"{run.run_id} exists already.")
         else:
+            self._started()
             self._say(f"Started {run.run_id}.")
 
 
@@ -168,10 +179,17 @@ class _Local:
     """A grid in one twin, which lives as long as the command."""
 
     def __init__(
-        self, grid: Grid, code: PackedCode | None, *, options: PlaceOptions, parallel: int, say: _Words
+        self,
+        grid: Grid,
+        code: PackedCode | None,
+        *,
+        options: PlaceOptions,
+        parallel: int,
+        say: _Words,
+        started: Callable[[], None],
     ) -> None:
         self._grid, self._code, self._options = grid, code, options
-        self._parallel, self._say = parallel, say
+        self._parallel, self._say, self._started = parallel, say, started
 
     def run(self) -> int:
         """Run them to their ends; the command's exit status."""
@@ -204,6 +222,7 @@ class _Local:
                     while waiting and len(active) < self._parallel:
                         run = waiting.pop(0)
                         place.start(run.spec, code=self._code, run_id=run.run_id)
+                        self._started()
                         self._say(f"Started {run.run_id}.")
                         active[pool.submit(self._follow, place, run.run_id)] = run.run_id
                     for ended in wait(active, return_when=FIRST_COMPLETED).done:

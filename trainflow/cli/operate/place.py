@@ -105,8 +105,17 @@ def open_reader(*, local: bool, place: str | None, out: Path = OUT, home: Path =
     if local:
         from trainflow.client.local_runs import LocalOptions, LocalRuns
 
+        require_folder(out)
         return LocalRuns(LocalOptions(out=out, home=home))
     return open_deployment_named(place)
+
+
+def require_folder(out: Path) -> None:
+    """Raises `PlaceChoice` for a folder of runs that is a file, or that was named and is not there."""
+    if out.exists() and not out.is_dir():
+        raise PlaceChoice(f"--out {out}: this is a file and no folder.")
+    if out != OUT and not out.exists():
+        raise PlaceChoice(f"--out {out}: there is no such folder.")
 
 
 def open_deployment_named(place: str | None) -> DeployedRuns:
