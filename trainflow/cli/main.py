@@ -1,4 +1,4 @@
-"""Train on Trainium through Step Functions, here or in an AWS account."""
+"""Train on Trainium, GPUs and CPUs through Step Functions, in an AWS account or on this machine."""
 
 # Each command imports what it needs: `--help` waits for no model, `validate` for no cluster (benchmarks/cli.py).
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainflow.cli.exit_status import ABORTED, BAD_INPUT, STOPPED_BEFORE, refuse
+from trainflow.cli.help import EXAMPLES, epilog
 from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.on_demand import OnDemandTyper
 from trainflow.cli.operate.commands import register
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from trainflow.spec.workload import Workload
 
 app = OnDemandTyper(
+    groups=EXAMPLES,
+    epilog=epilog,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

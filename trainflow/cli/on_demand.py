@@ -7,7 +7,7 @@ as the import of typer itself.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -19,14 +19,30 @@ if TYPE_CHECKING:
     from typer.models import CommandFunctionType
 
 
+LONGEST_SUMMARY = 200
+"""Characters of a command's first sentence; longer ones are wrapped, and not cut."""
+
+
 class OnDemandTyper(typer.Typer):
     """A `typer.Typer` that builds a command when it is called, and all of them for the app's own help.
 
     It needs a callback: by that typer knows it as a group of commands.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """Takes the options of `typer.Typer`."""
+    def __init__(
+        self,
+        groups: Mapping[str, Collection[str]] | None = None,
+        epilog: Callable[[str], str | None] = lambda _name: None,
+        **options: Any,
+    ) -> None:
+        """Takes the options of `typer.Typer`.
+
+        Args:
+            groups: Names of commands under the titles of their groups in the app's help.
+            epilog: The end of the help of a command, by its name.
+            options: Those of `typer.Typer`.
+        """
+        groups = groups or {}
         commands = self._commands = _Commands(self)
 
         class Group(TyperGroup):
@@ -38,16 +54,28 @@ class OnDemandTyper(typer.Typer):
                 """`help` and `help COMMAND` are the help of the app and of the command."""
                 return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
 
+            def format_commands(self, ctx: Any, formatter: Any) -> None:
+                """The commands in their groups, each with its whole first sentence."""
+                known = {name for group in groups.values() for name in group}
+                others = [name for name in self.commands if name not in known]
+                for title, names in {**groups, "Others": others}.items():
+                    here = {name: self.commands[name] for name in names if name in self.commands}
+                    rows = [(name, found.get_short_help_str(limit=LONGEST_SUMMARY)) for name, found in here.items()]
+                    if rows:
+                        with formatter.section(title if known else "Commands"):
+                            formatter.write_dl(rows)
+
+        self._epilog = epilog
         super().__init__(cls=Group, **options)
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """Add a command; see `typer.Typer.command`."""
-        register = super().command(name, **options)
 
         def add(function: CommandFunctionType) -> CommandFunctionType:
-            register(function)
+            named = name or get_command_name(function.__name__)
+            super(OnDemandTyper, self).command(name, **{"epilog": self._epilog(named), **options})(function)
             # typer would build it if it were still among those that are registered.
-            self._commands[name or get_command_name(function.__name__)] = self.registered_commands.pop()
+            self._commands[named] = self.registered_commands.pop()
             return function
 
         return add

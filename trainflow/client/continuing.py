@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trainflow.client.continuable import CannotContinue as CannotContinue
+from trainflow.client.continuable import require_continuable
 from trainflow.client.programs.told_checkpoint import untold_checkpoint
 from trainflow.client.resume_bounds import resume_bounds
-from trainflow.errors import InvalidRunSpec, TrainflowError
+from trainflow.errors import InvalidRunSpec
 from trainflow.observed.step import Step
 from trainflow.spec.changes import merged
 from trainflow.spec.document import canonical
@@ -19,12 +21,6 @@ from trainflow.workflow.run_status import RunStatus
 
 TRAINING_STATE = "SubmitTraining"
 """First state of a run's training; checkpoints do not exist before it."""
-
-
-class CannotContinue(TrainflowError):
-    """An earlier run is not one that can be continued."""
-
-    input_at_fault = True
 
 
 def continued_spec(
@@ -48,12 +44,7 @@ def continued_spec(
         CannotContinue: If the earlier run goes on, or has succeeded and nothing is to change.
         InvalidRunSpec: If the changes do not make a spec that could start now.
     """
-    if not status.is_over:
-        raise CannotContinue(f"The run {run_id} is still running; stop it first: trainflow stop {run_id}")
-    if status is RunStatus.SUCCEEDED and not changes:
-        raise CannotContinue(
-            f"The run {run_id} has succeeded; say with --set what is to differ, such as a larger number of steps."
-        )
+    require_continuable(run_id, status, changes=bool(changes))
     earlier = with_present_names(dict(document))
     earlier_runs = [run_id, *as_list(earlier.get("resume_from"))][:MAX_CONTINUED]
     described = {**merged(earlier, changes or {}), "resume_from": earlier_runs}

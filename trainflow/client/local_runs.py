@@ -196,7 +196,7 @@ class LocalRuns:
     def log(self, run_id: str, request: LogRequest) -> Iterator[str]:
         """See `RunReader`. Of an ended run, the file that its twin has left."""
         folder = self._folder(run_id)
-        if (live := self._live(folder)) is not None and _record(folder) is None:
+        if (live := self._live(folder)) is not None and _document(folder / RECORD) is None:
             try:
                 lines = live.log(folder.name, request)
                 return self._until_recorded(folder, live, lines) if request.follow else lines
@@ -370,17 +370,22 @@ class LocalRuns:
 
 def _pod_of_rank(folder: Path, rank: int) -> str | None:
     """Name of a pod of the training's last attempt; None if it is not known."""
+    record = _document(folder / RECORD)
+    if record is not None:
+        return _recorded_pod(record, rank)
     from trainflow.client.log_index import pod_of_rank
 
-    record = _record(folder)
-    return pod_of_rank(folder / LOGS, rank) if record is None else _recorded_pod(record, rank)
+    return pod_of_rank(folder / LOGS, rank)
 
 
-def _recorded_pod(record: RunRecord, rank: int) -> str:
+def _recorded_pod(record: Mapping[str, Any], rank: int) -> str:
     """The same from a record, which has the pods by attempt and index."""
-    job = record.jobs.get("training")
-    names = [pod.name for pod in job.pods] if job else []
-    first = names.index(job.rank0) if job and job.rank0 in names else len(names)
+    try:
+        job = record["jobs"]["training"]
+        names = [str(pod["name"]) for pod in job["pods"]]
+        first = names.index(job["rank0"])
+    except (KeyError, TypeError, ValueError):
+        return ""
     return "".join(names[first + rank : first + rank + 1])
 
 

@@ -11,6 +11,11 @@ from typing import Any
 from trainflow.client.place import PlaceUnavailable
 from trainflow.client.place_variable import VARIABLE
 
+NO_REGION = (
+    "No AWS Region is set: set AWS_REGION, or `region` of a place in ~/.config/trainflow/config.toml. For the twin on "
+    "this machine, give --local."
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class NamedPlace:
@@ -29,12 +34,18 @@ class NamedPlace:
     wandb: str | None = None
     """Project in Weights & Biases that it writes them to."""
 
+    def require_region(self) -> None:
+        """Raise `PlaceUnavailable` where boto3 could find no Region, without importing it."""
+        if self.profile is None and self.region is None and not _may_have_region():
+            raise PlaceUnavailable(NO_REGION)
+
     def session(self) -> Any:
         """A boto3 session of its own.
 
         Raises:
             PlaceUnavailable: If the profile does not exist, or a Region is not set.
         """
+        self.require_region()
         import boto3
         from botocore.exceptions import ProfileNotFound
 
@@ -46,11 +57,15 @@ class NamedPlace:
         except ProfileNotFound:
             raise PlaceUnavailable(f"places.{self.name}.profile: AWS knows no profile '{self.profile}'.") from None
         if region is None:
-            raise PlaceUnavailable(
-                "No AWS Region is set: set AWS_REGION, or `region` of a place in ~/.config/trainflow/config.toml. For "
-                "the twin on this machine, give --local."
-            )
+            raise PlaceUnavailable(NO_REGION)
         return session
+
+
+def _may_have_region() -> bool:
+    """Whether boto3 could find a Region: it is imported only then, since the import takes longer than the answer."""
+    if any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE")):
+        return True
+    return Path(os.environ.get("AWS_CONFIG_FILE") or "~/.aws/config").expanduser().exists()
 
 
 @dataclass(frozen=True, kw_only=True)

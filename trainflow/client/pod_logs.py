@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from trainflow.client.observe.cluster import PodSource
 from trainflow.client.observe.logs import PAUSES, Resumption
@@ -17,26 +16,9 @@ from trainflow.kubernetes.faults import NotFound
 from trainflow.observed.pod import Pod, read_pod
 from trainflow.workflow.run import Stage
 
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 class PodNotFound(LogNotFound):
     """The pod is not in the cluster (any more)."""
-
-
-def parse_since(text: str, now: datetime) -> datetime:
-    """`90s`, `10m`, `2h` or `1d` before now, or a time in ISO 8601 (UTC where it names no zone).
-
-    Raises:
-        ValueError: If it is neither.
-    """
-    try:
-        if found := re.fullmatch(r"([0-9]+)([smhd])", text):
-            return now - timedelta(seconds=int(found[1]) * UNITS[found[2]])
-        at = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise ValueError(f"must be a duration such as 10m or a time such as 2026-11-22T08:00, got {text!r}") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def chosen(pods: list[Pod], run_id: str, request: LogRequest) -> Pod:

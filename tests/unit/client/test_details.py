@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from trainflow.cli.operate.shown import details_text, list_text, table
 from trainflow.client.place import RunSummary
-from trainflow.client.pod_logs import parse_since
+from trainflow.client.since import parse_since
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState, recorded_state
 from trainflow.observed.step import Step

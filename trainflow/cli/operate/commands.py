@@ -156,7 +156,7 @@ def logs(
     Exit status: 0; with --follow 1 if the run has ended and has not succeeded.
     """
     from trainflow.client.place import LogRequest
-    from trainflow.client.pod_logs import parse_since
+    from trainflow.client.since import parse_since
 
     try:
         begin = parse_since(since, datetime.now(UTC)) if since else None

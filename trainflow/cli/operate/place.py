@@ -124,10 +124,13 @@ def open_deployment_named(place: str | None) -> DeployedRuns:
     Raises:
         TrainflowError: If it cannot be reached.
     """
-    from trainflow.client.place_names import read_names
+    from trainflow.client.place_names import NamedPlace, read_names
+
+    named = read_names().named(place)
+    (named or NamedPlace(name="default", deployment="")).require_region()
     from trainflow.client.places import open_deployment
 
-    return open_deployment(read_names().named(place))
+    return open_deployment(named)
 
 
 def name_of_place(given: str | None) -> str | None:

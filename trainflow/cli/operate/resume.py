@@ -20,11 +20,13 @@ from trainflow.cli.operate.place import (
     PlaceName,
     RunId,
     WallsOption,
+    open_reader,
     print_to,
     require_time_scale,
     require_twin,
     twin_arguments,
 )
+from trainflow.record.run_commands import pasted
 
 TIME_SCALE = 30.0
 
@@ -78,6 +80,8 @@ def resume(
     require_time_scale(time_scale)
     if kubeconfig is not None and not kubeconfig.is_file():
         raise PlaceChoice(f"--kubeconfig {kubeconfig}: there is no such file.")
+    if local:
+        _require_continuable(run, out=out, home=home, changes=bool(settings))
     from trainflow.spec.changes import parse_settings
 
     changes = parse_settings(settings or ())
@@ -127,6 +131,18 @@ def resume(
         console.print(STOPPED_BEFORE)
         status = ABORTED
     raise typer.Exit(status)
+
+
+def _require_continuable(run: str, *, out: Path, home: Path, changes: bool) -> None:
+    """Refuse a run of this machine by its status, before the twin is imported."""
+    from trainflow.client.continuable import CannotContinue, require_continuable
+
+    reader = open_reader(local=True, place=None, out=out, home=home)
+    found = reader.describe(run)
+    try:
+        require_continuable(found.run_id, found.status, changes=changes)
+    except CannotContinue as refused:
+        raise CannotContinue(pasted(str(refused), found.run_id, reader.hint_words)) from None
 
 
 def _in_deployment(
