@@ -42,7 +42,7 @@ class OnDemandTyper(typer.Typer):
             epilog: The end of the help of a command, by its name.
             options: Those of `typer.Typer`.
         """
-        groups = groups or {}
+        sections = groups or {}
         commands = self._commands = _Commands(self)
 
         class Group(TyperGroup):
@@ -56,9 +56,9 @@ class OnDemandTyper(typer.Typer):
 
             def format_commands(self, ctx: Any, formatter: Any) -> None:
                 """The commands in their groups, each with its whole first sentence."""
-                known = {name for group in groups.values() for name in group}
+                known = {name for group in sections.values() for name in group}
                 others = [name for name in self.commands if name not in known]
-                for title, names in {**groups, "Others": others}.items():
+                for title, names in {**sections, "Others": others}.items():
                     here = {name: self.commands[name] for name in names if name in self.commands}
                     rows = [(name, found.get_short_help_str(limit=LONGEST_SUMMARY)) for name, found in here.items()]
                     if rows:

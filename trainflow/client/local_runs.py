@@ -444,7 +444,7 @@ def _note(document: Mapping[str, Any]) -> str:
 
 
 def _as_started(details: RunState, folder: Path) -> RunState:
-    """The details with the time at which the run was started, before its execution."""
+    """The details with the time of the start of the run, before its execution."""
     began = read_start_time(folder)
     return details if began is None else replace(details, started_at=began)
 

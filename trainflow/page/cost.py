@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from trainflow.nodes.prices import usd_per_hour
 from trainflow.observed.run_state import RunState
 from trainflow.record.cost import region_of
+from trainflow.record.situation import present_seconds_left
 from trainflow.workflow.run_record import RunStatus
 
 SECONDS_PER_HOUR = 3600.0
@@ -43,7 +44,7 @@ def forecast(snapshot: RunState) -> Forecast | None:
     price = usd_per_hour(instance_type, region=region) if region else None
     per_hour = None if price is None else price * nodes
     so_far = snapshot.cost.usd if snapshot.cost else None if price is None else 0.0
-    left = snapshot.seconds_left
+    left = present_seconds_left(snapshot)
     return Forecast(
         node_hours=snapshot.cost.node_hours if snapshot.cost else 0.0,
         so_far=so_far,

@@ -19,7 +19,7 @@ from trainflow.client.private_folder import make_private
 from trainflow.client.whole_files import replaced
 
 KEPT_SECONDS = 24 * 3600.0
-"""Time after its start in which a page on the same port has the same token."""
+"""Longest time after the start of a page until the next one on its port still has its token."""
 
 BYTES = 32
 """256 bits."""

@@ -23,9 +23,16 @@ from trainflow.record.comparison import Measured, differing_fields, scaling, val
 from trainflow.record.pod_messages import SIGNALLED, cause
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.run_commands import pasted
-from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
+from trainflow.record.situation import (
+    Kind,
+    age_in_words,
+    last_step_age,
+    present_seconds_left,
+    present_speed,
+    situation,
+)
 from trainflow.record.steps import median_speeds
-from trainflow.record.wording import count, duration, number, rate, significant, speed_of
+from trainflow.record.wording import count, duration, number, rate, significant
 from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure, status_in_words
 from trainflow.spec.run_spec import as_list
 from trainflow.workflow.run import Stage
@@ -143,8 +150,7 @@ def figures(
         if step.loss is not None:
             first = snapshot.steps[0].loss
             found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
-        is_silent = situation(snapshot).kind is Kind.NO_STEP
-        speed = "" if is_silent else speed_of(snapshot.throughput, step.metrics, step.throughput_of)
+        speed = present_speed(snapshot)
         if speed:
             figure, _, unit = speed.partition(" ")
             of = "median of the latest" if snapshot.throughput is not None else "at the newest step"
@@ -329,7 +335,7 @@ def _state_figure(snapshot: RunState, states: Sequence[StateRow]) -> KeyFigure:
 
 
 def _time_figure(snapshot: RunState) -> KeyFigure:
-    left = snapshot.seconds_left
+    left = present_seconds_left(snapshot)
     if snapshot.status is not RunStatus.RUNNING:
         return KeyFigure("Duration", duration(snapshot.seconds), "from start to end")
     if left is None:

@@ -15,7 +15,7 @@ _PER_ITEM = re.compile(r"(?P<time>s|sec|secs|seconds|ms)/(?P<item>[^\W\d_][\w-]{
 _NO_ITEMS = re.compile(
     r"(?:[kmgt]i?)?b(?:its?|ytes?|ps)?|[kmgtp]?flops?|m?hz|steps_left|s|sec|m|h|min|ms", re.IGNORECASE
 )
-"""Words that are no items of a training: sizes, operations and times."""
+"""Words for sizes, operations and times, which a training does not count."""
 
 
 def speed_name(unit: str) -> str | None:

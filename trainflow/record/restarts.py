@@ -46,7 +46,7 @@ def restarts(history: ExecutionHistory) -> list[Restart]:
 def all_restarts(
     restarted: Iterable[Restart], in_place: Iterable[InPlaceRestart], steps_again: Sequence[StepsAgain] = ()
 ) -> list[Restart]:
-    """All restarts of a run in the order of time, with the steps at which the program went on.
+    """All restarts of a run in the order of time, each with the first step after it.
 
     Args:
         restarted: Those by the workflow.

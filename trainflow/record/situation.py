@@ -18,7 +18,7 @@ from trainflow.observed.node_wait import NodeWait
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RECENT_STEPS, RunState
 from trainflow.record.restarts_in_words import restarts_in_words
-from trainflow.record.wording import MINUTE, count, duration
+from trainflow.record.wording import MINUTE, count, duration, speed_of
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -166,6 +166,22 @@ def last_step_age(run: RunState) -> timedelta | None:
     if run.status.is_over or not run.steps:
         return None
     return max(run.observed_at - run.steps[-1].logged_at, timedelta())
+
+
+WITHOUT_PROGRESS = frozenset({Kind.NO_STEP, Kind.RECOVERING})
+"""Situations in that the newest steps say nothing about the present speed."""
+
+
+def present_speed(run: RunState) -> str:
+    """The speed in the program's own unit; empty if unknown, and while no steps come."""
+    if situation(run).kind in WITHOUT_PROGRESS:
+        return ""
+    return speed_of(run.throughput, run.metrics, run.throughput_of)
+
+
+def present_seconds_left(run: RunState) -> float | None:
+    """Time until the last step at the present speed; None while that is unknown, and while no steps come."""
+    return None if situation(run).kind in WITHOUT_PROGRESS else run.seconds_left
 
 
 def age_in_words(age: timedelta) -> str:

@@ -202,8 +202,9 @@ def test_the_picture_shows_states_pods_and_progress() -> None:
 
 def with_restart(seconds: float) -> RunState:
     now = after(recorded("succeeded"), seconds)
+    began_again = now.observed_at - timedelta(seconds=20)
     restart = Restart(
-        stage="training", attempt=1, at=now.observed_at, error="WorkerFailed", message="it failed", last_step=41
+        stage="training", attempt=1, at=began_again, error="WorkerFailed", message="it failed", last_step=41
     )
     saved = CheckpointReport(step=40, num_bytes=3 << 30, saved_at=now.observed_at - timedelta(seconds=5))
     return replace(now, restarts=(restart,), checkpoints=(saved,), avoided_nodes=("node-1",))

@@ -59,7 +59,7 @@ def test_the_cost_so_far_is_the_records_and_the_hourly_price_that_of_all_nodes()
 def test_the_forecast_adds_the_time_that_the_training_still_takes() -> None:
     steps = tuple(Step(after(30 + number / 60), 0, number, 1.0, None, None) for number in range(1, 61))
 
-    known = forecast(snapshot(steps=steps, total_steps=3660, cost=HELD))
+    known = forecast(snapshot(steps=steps, total_steps=3660, cost=HELD, observed_at=after(31)))
 
     assert known is not None
     assert known.per_hour is not None

@@ -20,8 +20,16 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.visit import Visit
 from trainflow.record.last_lines import own_lines
-from trainflow.record.situation import Situation, Tone, situation
-from trainflow.record.wording import clock, count, duration, estimated_cost, significant, size, speed_of
+from trainflow.record.situation import (
+    Situation,
+    Tone,
+    age_in_words,
+    last_step_age,
+    present_seconds_left,
+    present_speed,
+    situation,
+)
+from trainflow.record.wording import clock, count, duration, estimated_cost, significant, size
 from trainflow.workflow.run_record import RunStatus
 
 STYLES: Mapping[Tone, str] = {
@@ -269,14 +277,15 @@ def _facts_of_step(snapshot: RunState) -> list[Text]:
     facts = [Text(f"{step.step:,}/{total:,} steps" if total else f"step {step.step:,}", style="bold")]
     if step.loss is not None:
         facts.append(Text.assemble(("loss ", "dim"), significant(step.loss)))
-    if speed := speed_of(snapshot.throughput, step.metrics, step.throughput_of):
+    if (age := last_step_age(snapshot)) is not None:
+        facts.append(Text(age_in_words(age), style="dim"))
+    if speed := present_speed(snapshot):
         figure, _, unit = speed.partition(" ")
         facts.append(Text.assemble(figure, (f" {unit}", "dim")))
-    if snapshot.seconds_left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:
-        ready_at = snapshot.observed_at + timedelta(seconds=snapshot.seconds_left)
-        facts.append(
-            Text.assemble(clock(snapshot.seconds_left), (f" left, until {at_time(ready_at, snapshot)}", "dim"))
-        )
+    left = present_seconds_left(snapshot)
+    if left is not None and snapshot.status is RunStatus.RUNNING and total and step.step < total:
+        ready_at = snapshot.observed_at + timedelta(seconds=left)
+        facts.append(Text.assemble(clock(left), (f" left, until {at_time(ready_at, snapshot)}", "dim")))
     return facts
 
 

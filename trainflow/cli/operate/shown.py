@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from trainflow.protocol.plain_text import plain_line, plain_text
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.run_commands import pasted
-from trainflow.record.situation import Kind, age_in_words, last_step_age, situation
-from trainflow.record.wording import HOUR, count, duration, estimated_cost, significant, speed_of, usd
+from trainflow.record.situation import age_in_words, last_step_age, present_seconds_left, present_speed, situation
+from trainflow.record.wording import HOUR, count, duration, estimated_cost, significant, usd
 
 if TYPE_CHECKING:
     from trainflow.client.place import RunSummary
@@ -64,7 +64,7 @@ def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
 
 
 def list_note(run: RunSummary) -> str:
-    """What a list says of a run beside its status: `OutOfMemory, 2 restarts`."""
+    """The words of a list beside the status of a run: `OutOfMemory, 2 restarts`."""
     return ", ".join(filter(None, [run.note, count(run.restarts, "restart") if run.restarts else ""]))
 
 
@@ -95,14 +95,14 @@ def details_text(run: RunState, now: datetime, words: Sequence[str] = ()) -> str
     if run.step is not None:
         of = f"/{run.total_steps:,}" if run.total_steps else ""
         loss = f", loss {significant(run.loss)}" if run.loss is not None else ""
-        speed = "" if now_in_words.kind is Kind.NO_STEP else speed_of(run.throughput, run.metrics, run.throughput_of)
+        speed = present_speed(run)
         age = last_step_age(run)
         ago = f", {age_in_words(age)}" if age is not None else ""
         facts.append(("step", f"{run.step:,}{of}{loss}{f', {speed}' if speed else ''}{ago}"))
     else:
         facts.append(("step", "none" if run.status.is_over else "none yet"))
-    if run.seconds_left:
-        facts.append(("left", f"about {duration(run.seconds_left)}"))
+    if (left := present_seconds_left(run)) is not None and left > 0:
+        facts.append(("left", f"about {duration(left)}"))
     if run.cost_usd is not None:
         facts.append(("cost", estimated_cost(run.cost_usd)))
     if run.error:

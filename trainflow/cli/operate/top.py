@@ -101,19 +101,18 @@ def table_text(rows: Sequence[Row], now: datetime) -> str:
 
 
 def _cells(row: Row, now: datetime) -> tuple[str, ...]:
-    from trainflow.record.situation import Kind, situation
-    from trainflow.record.wording import duration, significant, speed_of
+    from trainflow.record.situation import present_seconds_left, present_speed, situation
+    from trainflow.record.wording import duration, significant
 
     running_for, found = duration((now - row.started_at).total_seconds()), row.details
     if found is None:
         return (row.run_id, f"not known: {row.trouble}", "", "", "", "", "", running_for)
     step = "" if found.step is None else f"{found.step:,}{f'/{found.total_steps:,}' if found.total_steps else ''}"
     loss = "" if found.loss is None else significant(found.loss)
-    left = "" if not found.seconds_left else duration(found.seconds_left)
+    left = duration(seconds_left) if (seconds_left := present_seconds_left(found)) else ""
     cost = "" if found.cost_usd is None else f"{found.cost_usd:,.2f} USD"
     now_in_words = situation(found)
-    is_silent = now_in_words.kind is Kind.NO_STEP
-    speed = "" if is_silent else speed_of(found.throughput, found.metrics, found.throughput_of)
+    speed = present_speed(found)
     return (row.run_id, now_in_words.headline, step, loss, speed, left, cost, running_for)
 
 
