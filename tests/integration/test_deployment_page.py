@@ -154,6 +154,7 @@ def test_a_finished_run_of_a_deployment_has_its_curves_and_its_report(account: A
         expect(page.locator("h1 .pill")).to_have_text(re.compile("^Succeeded"))
         expect(figures).to_contain_text(re.compile(rf"Step\s+{NUM_STEPS}\s+of {NUM_STEPS}, 100%"))
         expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
+        page.get_by_text("Graph of the states").click()
         expect(page.locator(".state-done .state-name", has_text="PublishArtifacts")).to_be_visible()
         ended = page.locator("#workflow .state").filter(has_text="RunSucceeded")
         expect(ended.locator("title")).to_contain_text(RUNS_COMMENT)  # and not what was deployed since then

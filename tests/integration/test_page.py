@@ -71,6 +71,7 @@ def test_a_run_is_watched_from_its_start_to_its_end(browser: Browser, served: Pa
         page.goto(served.url)
         assert "token" not in page.url
         page.get_by_role("link", name=RUN.run_id).click()
+        page.get_by_text("Graph of the states").click()
         expect(page.locator(".pill")).to_have_text(re.compile("Starting|Waiting for nodes|Compiling|Training"))
         lit = page.locator(".state-current .state-name")
         expect(lit).to_have_text("WatchTraining", timeout=30_000)
@@ -98,6 +99,7 @@ def test_a_failure_shows_its_advice_and_the_log_with_search(browser: Browser, se
         page.goto(served.url_of(f"/runs/{FAILED.run_id}"))
         expect(page.locator(".error")).to_contain_text(record.error.name)
         expect(page.locator(".error")).to_contain_text(record.error.what_to_do.split("`")[0][:40])
+        page.get_by_text("Graph of the states").click()
         expect(page.locator(".state-failed .state-name").first).to_be_visible()
         page.get_by_role("button", name="Log of training-1-0").first.click()
         expect(page.locator("#log-search")).to_be_focused()
@@ -262,6 +264,7 @@ def test_the_server_ending_is_said_and_not_hidden(browser: Browser, tmp_path: Pa
     page = context.new_page()
     with RunLibrary(folder=tmp_path, place=place) as library, PageServer(library) as server:
         page.goto(server.url_of(f"/runs/{RUN.run_id}"))
+        page.get_by_text("Graph of the states").click()
         expect(page.locator(".state-current").first).to_be_visible()
     page.get_by_role("button", name="All steps").click()
     expect(page.locator("#connection")).to_contain_text("the command that showed this page has ended")

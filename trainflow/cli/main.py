@@ -219,7 +219,7 @@ def ui(
                 library = RunLibrary(
                     folder=Path(nothing), place=runs, resume=runs.resume, name=place, words=runs.hint_words
                 )
-            serve(library, port=port, console=Console())
+            serve(library, port=port, console=Console(), home=home)
         except TrainflowError as error:
             refuse(str(error))
         except OSError as taken:

@@ -10,6 +10,7 @@ from trainflow.cli.terminal import Console
 from trainflow.client.owned_folder import OwnedFolder
 from trainflow.client.place import FollowedRun, Runs
 from trainflow.page.library import RunLibrary
+from trainflow.page.reconnection import kept_key
 from trainflow.page.server import PageServer
 
 
@@ -51,13 +52,13 @@ def page_beside(
         yield PageBeside(library, opened.enter_context(server), console)
 
 
-def serve(library: RunLibrary, *, port: int, console: Console) -> None:
-    """Serve a page until Ctrl-C.
+def serve(library: RunLibrary, *, port: int, console: Console, home: Path) -> None:
+    """Serve a page until Ctrl-C; open pages of an earlier start on this port reconnect.
 
     Raises:
         OSError: If the port is taken.
     """
-    with library, PageServer(library, port=port) as server:
+    with library, PageServer(library, port=port, key=kept_key(home)) as server:
         try:
             print_address(console, server.url)
             server.wait()

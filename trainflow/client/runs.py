@@ -383,6 +383,10 @@ class DeployedRuns:
         self._execution(run_id)
         return artifacts_below(self._client("s3"), self._bucket, f"runs/{run_id}/")
 
+    def artifacts_url(self, run_id: str) -> str:
+        """The folder of a run's artifacts in S3."""
+        return f"s3://{self._bucket}/runs/{run_id}/"
+
     def messages(self, run_id: str) -> list[Message]:
         """See `RunReader`."""
         raise PlaceUnavailable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -22,9 +23,12 @@ from starlette.routing import Route
 from trainflow.client.place import RunNotFound
 from trainflow.errors import TrainflowError
 from trainflow.page.access import Guard
+from trainflow.page.axes import STEP
 from trainflow.page.curves import Window, titles_of_all
 from trainflow.page.library import RunLibrary, RunNow
 from trainflow.page.logs import first_error, read_tail, search
+from trainflow.page.moments import with_moments
+from trainflow.page.reconnection import Reconnection
 from trainflow.page.view import field_rows, list_rows, run_context, scaling_rows
 from trainflow.report.plain_markup import plain_value
 
@@ -36,6 +40,12 @@ ASSETS = {
     "uPlot.min.css": "text/css",
     "uPlot.iife.min.js": "text/javascript",
     "run.js": "text/javascript",
+    "charts.js": "text/javascript",
+    "log.js": "text/javascript",
+    "graph.js": "text/javascript",
+    "shared.js": "text/javascript",
+    "times.js": "text/javascript",
+    "copy.js": "text/javascript",
     "runs.js": "text/javascript",
     "compare.js": "text/javascript",
     "plots.js": "text/javascript",
@@ -44,7 +54,7 @@ ASSETS = {
 }
 """The page's own files and their types."""
 
-FRAGMENTS = ("head", "figures", "notices", "workflow", "states", "pods")
+FRAGMENTS = ("head", "figures", "notices", "strip", "expectation", "workflow", "states", "pods")
 """Parts of a run's page that change while it goes on, each a template of its own."""
 
 REPORT_POLICY = (
@@ -67,14 +77,24 @@ MAX_COMPARED = 8
 class PageApp:
     """The page over a library of runs."""
 
-    def __init__(self, library: RunLibrary, *, form_token: str, is_closing: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        library: RunLibrary,
+        *,
+        form_token: str,
+        is_closing: Callable[[], bool] = lambda: False,
+        reconnection: Reconnection | None = None,
+    ) -> None:
         """Prepares the answers.
 
         Args:
             library: The runs.
             form_token: What a request that changes something has to bring beside the cookie: only the page has it.
             is_closing: Whether the server is about to end, so that open pages have to know.
+            reconnection: How pages of an earlier start are known again; None for a start that none can know.
         """
+        self._reconnection = reconnection or Reconnection(key=secrets.token_hex(32), port=0)
+        self._start = hashlib.sha256(form_token.encode()).hexdigest()[:12]
         self._library, self._form_token, self._is_closing = library, form_token, is_closing
         self._polls = OpenPages()
         self._templates = Environment(
@@ -85,6 +105,14 @@ class PageApp:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._everywhere = {
+            "place": library.name,
+            "address": quote,
+            "start": self._start,
+            "key": self._reconnection.key,
+            "port": self._reconnection.port,
+        }
+        self._templates.filters["with_moments"] = with_moments
         self.asgi = Starlette(
             routes=[
                 Route("/", self.runs),
@@ -105,7 +133,7 @@ class PageApp:
 
     def guarded(self, *, token: str, port: int) -> Guard:
         """The application behind its token."""
-        return Guard(self.asgi, token=token, port=port)
+        return Guard(self.asgi, token=token, port=port, start=self._start, reconnection=self._reconnection)
 
     async def runs(self, _: Request) -> Response:
         """The list of runs."""
@@ -126,7 +154,12 @@ class PageApp:
         context = await self._run_context(request.path_params["run_id"])
         seen = frozenset(request.query_params.getlist("seen"))
         is_over = not context["is_running"]
-        answer = {**self._news(context, seen), "is_over": is_over, "milliseconds": round(POLL_SECONDS * 1000)}
+        answer = {
+            **self._news(context, seen),
+            "log_pod": context["log_pod"],
+            "is_over": is_over,
+            "milliseconds": round(POLL_SECONDS * 1000),
+        }
         self._polls.note(page, has_all=is_over or closing)
         return JSONResponse(answer)
 
@@ -196,6 +229,7 @@ class PageApp:
             "fields": field_rows(snapshots),
             "scaling": scaling_rows(snapshots),
             "metrics": titles_of_all(curves),
+            "axes": {name: title for each in curves for name, title in each.counts().items()},
             "page_title": "Compare runs",
         }
         return self._page("compare.html.j2", context)
@@ -243,7 +277,7 @@ class PageApp:
     async def _run_context(self, run_id: str) -> dict[str, Any]:
         now = await run_in_threadpool(self._library.run, run_id)
         drawing = await run_in_threadpool(self._library.drawings.of_run, run_id)
-        context = run_context(now, drawing, self._library.words)
+        context = await run_in_threadpool(run_context, now, drawing, self._library)
         return {**context, "curves_version": now.steps_version, "page_title": f"{context['name']} · run"}
 
     async def _list_context(self) -> dict[str, Any]:
@@ -258,7 +292,7 @@ class PageApp:
         return HTMLResponse(self._render(template, context))
 
     def _render(self, template: str, context: Mapping[str, Any]) -> str:
-        return self._templates.get_template(template).render({"place": self._library.name, "address": quote, **context})
+        return self._templates.get_template(template).render({**self._everywhere, **context})
 
 
 class OpenPages:
@@ -288,6 +322,7 @@ def parse_window(query: Mapping[str, str]) -> Window:
         last=_number(query.get("to"), math.inf),
         points=int(_number(query.get("points"), 600)),
         smoothing=_number(query.get("smoothing"), 0.0),
+        axis=query.get("axis", STEP),
     )
 
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 from trainflow.observed.step import Step
+from trainflow.page.axes import STEP, TIME, counts, places
 from trainflow.page.series import Series
 from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.record.steps import throughput_of
@@ -52,6 +53,8 @@ class Window:
     """Points of each curve."""
     smoothing: float = 0.0
     """Per cent of what is shown that each point is the mean of."""
+    axis: str = STEP
+    """`step`, `time`, or a figure that counts data."""
 
 
 class RunCurves:
@@ -61,6 +64,7 @@ class RunCurves:
         self._steps: tuple[Step, ...] = ()
         self._counted = SEQUENCES
         self._series: dict[str, Series] = {}
+        self._seconds = Series()
         self._lock = threading.Lock()
         self.version = 0
         """Grows with each change."""
@@ -70,6 +74,10 @@ class RunCurves:
         return {
             name: " ".join(part for part in metric_title(name, self._counted) if part) for name in list(self._series)
         }
+
+    def counts(self) -> dict[str, str]:
+        """Title of each figure that counts data, and may be an axis."""
+        return {name: metric_title(name)[0] for name in counts(dict(self._series))}
 
     def update(self, steps: Sequence[Step]) -> None:
         """Take over the steps that are known now; only those behind the first difference are read.
@@ -89,8 +97,12 @@ class RunCurves:
         if same < len(self._steps):
             for series in self._series.values():
                 series.cut(self._steps[same].step)
+            self._seconds.cut(self._steps[same].step)
         new = steps[same:]
         numbers = [step.step for step in new]
+        if steps:
+            began = steps[0].logged_at
+            self._seconds.extend(numbers, [(step.logged_at - began).total_seconds() for step in new])
         for key in OWN:
             self._extend(key, numbers, list(map(attrgetter(key), new)))
         for name in dict.fromkeys(name for step in new if step.metrics for name in step.metrics):
@@ -102,10 +114,12 @@ class RunCurves:
     def payload(self, window: Window) -> dict[str, Any]:
         """The curves in a window, as JSON has them."""
         with self._lock:
+            axis = self._axis(window.axis)
             return {
                 "version": self.version,
+                "axes": [{"key": name, "title": title} for name, title in self.counts().items()],
                 "metrics": [
-                    metric_payload(name, each, window, self._counted)
+                    metric_payload(name, each, window, self._counted, axis)
                     for name, each in self._series.items()
                     if len(each)
                 ],
@@ -115,12 +129,17 @@ class RunCurves:
         """One curve in a window; None if the run does not have this metric."""
         with self._lock:
             series = self._series.get(name)
-            return metric_payload(name, series, window, self._counted) if series else None
+            return metric_payload(name, series, window, self._counted, self._axis(window.axis)) if series else None
 
     def not_finite(self) -> list[tuple[str, int]]:
         """Titles of the metrics with values that are not finite, and how many."""
         odd = ((name, len(series.not_finite)) for name, series in list(self._series.items()))
         return [(metric_title(name)[0], amount) for name, amount in odd if amount]
+
+    def _axis(self, name: str) -> Series | None:
+        """The figure of an axis over the steps; None for the steps themselves, and for one that the run lacks."""
+        axis = self._seconds if name == TIME else self._series.get(name)
+        return axis if axis is not None and len(axis) else None
 
     def _extend(self, name: str, numbers: Sequence[int], values: Sequence[float | None]) -> None:
         if None in values:
@@ -130,8 +149,14 @@ class RunCurves:
             self._series.setdefault(name, Series()).extend(numbers, cast("Sequence[float]", values))
 
 
-def metric_payload(name: str, series: Series, window: Window, counted: str) -> dict[str, Any]:
-    """One curve: `low` and `high` are of each bucket, `mean` is smoothed, `newest` is as it was logged."""
+def metric_payload(
+    name: str, series: Series, window: Window, counted: str, axis: Series | None = None
+) -> dict[str, Any]:
+    """One curve: `low` and `high` are of each bucket, `mean` is smoothed, `newest` is as it was logged.
+
+    `raw` is the mean without smoothing, and `at` the places of the steps `x` on another axis; both only where they
+    differ.
+    """
     points = max(2, min(MAX_BUCKETS, window.points))
     buckets = series.buckets(points, first=window.first, last=window.last)
     means = [bucket.mean for bucket in buckets]
@@ -148,6 +173,8 @@ def metric_payload(name: str, series: Series, window: Window, counted: str) -> d
         "high": _rounded(bucket.high for bucket in buckets),
         "mean": _rounded(smoothed(means, reach) if reach else means),
         "newest": _rounded(series.newest(window.last) or ()),
+        **({"raw": _rounded(means)} if reach else {}),
+        **({"at": _rounded(places(axis, [bucket.x for bucket in buckets]))} if axis else {}),
         "notFinite": odd[:: max(1, len(odd) // 100)],
     }
 

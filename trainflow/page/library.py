@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,9 +20,11 @@ from trainflow.page.drawings import Drawings
 from trainflow.page.ended import EndedRuns, is_name
 from trainflow.page.fetched import RANK, FetchedLogs, GivesLogs, OpenLog
 from trainflow.page.marks import Mark, marks
+from trainflow.page.strip import usual_seconds
 from trainflow.page.utilization import Busy, NodesOfRun
 from trainflow.record.failure import explained
 from trainflow.record.run_commands import pasted
+from trainflow.record.run_states import state_of_record
 from trainflow.record.steps import KeptSteps
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunStatus
@@ -34,6 +37,9 @@ LIST_SECONDS = 3.0
 
 KEPT_SECONDS = 5.0
 """The same for the steps that a deployment keeps."""
+
+USUAL_SECONDS = 30.0
+"""The same for the usual lengths of phases, which are computed from all records."""
 
 RESUMED = frozenset({RunStatus.FAILED, RunStatus.ABORTED, RunStatus.TIMED_OUT})
 """Final statuses of runs that may be continued unchanged; one that has succeeded needs another spec."""
@@ -55,6 +61,14 @@ class KeepsRuns(Protocol):
 
     def copy_ended(self, run_id: str, folder: Path) -> bool:
         """Write what is kept of an ended run to a folder, as a run of this machine leaves it; False if nothing is."""
+
+
+@runtime_checkable
+class KeepsArtifacts(Protocol):
+    """A place with a folder of artifacts for each run: `trainflow.client.runs.DeployedRuns`."""
+
+    def artifacts_url(self, run_id: str) -> str:
+        """The folder in S3."""
 
 
 class Snapshots(Protocol):
@@ -209,6 +223,8 @@ class RunLibrary:
         """
         self.name, self.words = name, words
         self._ended, self._place, self._resume = EndedRuns(folder), place, resume
+        self._usual: dict[str, tuple[float, int]] = {}
+        self._usual_at = -USUAL_SECONDS
         self._resumed: dict[str, str] = {}
         self._resuming = threading.Lock()
         self.drawings = Drawings(place, workflow=workflow)
@@ -266,6 +282,21 @@ class RunLibrary:
             if watched is None:
                 watched = self._watched[run_id] = self._found(run_id)
         return watched.now()
+
+    def usual_seconds(self) -> dict[str, tuple[float, int]]:
+        """Median length of each phase in this machine's runs that ended well, and the number of runs that had it."""
+        if time.monotonic() >= self._usual_at + USUAL_SECONDS:
+            self._usual_at = time.monotonic()
+            self._usual = usual_seconds(state_of_record(record, ()) for record in self._ended.records())
+        return self._usual
+
+    def artifacts_url(self, run_id: str) -> str:
+        """Folder of the run's artifacts in S3; empty for a place without S3."""
+        return self._place.artifacts_url(run_id) if isinstance(self._place, KeepsArtifacts) else ""
+
+    def hint(self, command: str, run_id: str) -> str:
+        """A command line for a run that a person can paste."""
+        return shlex.join(["trainflow", command, run_id, *self.words])
 
     def stop(self, run_id: str) -> None:
         """Stop a run, and wait until it has released what it holds.

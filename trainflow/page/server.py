@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 import time
@@ -10,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from trainflow.background import Worker
-from trainflow.page.kept_token import form_token, kept_token, new_token
 
 if TYPE_CHECKING:
     import uvicorn
@@ -31,19 +31,20 @@ class PageServer:
     (0.15 s of processor time on the machine of benchmarks/results/page.json), and a browser waits that long at most.
     """
 
-    def __init__(self, library: RunLibrary, *, port: int = 0) -> None:
+    def __init__(self, library: RunLibrary, *, port: int = 0, key: str | None = None) -> None:
         """Takes the port.
 
         Args:
             library: What to show.
             port: Where to listen; 0 lets the operating system choose.
+            key: What lets pages of an earlier start on this port reconnect; None for a start that none can know.
 
         Raises:
             OSError: If the port is taken.
         """
-        self._library = library
+        self._library, self._key = library, key or secrets.token_hex(32)
+        self._token = secrets.token_urlsafe(32)  # 256 bits
         self._socket = socket.create_server((LOOPBACK, port))
-        self._token = kept_token(port) if port else new_token()
         self.port: int = self._socket.getsockname()[1]
         self._closing, self._ended = threading.Event(), threading.Event()
         self._server: uvicorn.Server | None = None
@@ -95,8 +96,14 @@ class PageServer:
         import uvicorn
 
         from trainflow.page.app import PageApp
+        from trainflow.page.reconnection import Reconnection
 
-        page = PageApp(self._library, form_token=form_token(self._token), is_closing=self._closing.is_set)
+        page = PageApp(
+            self._library,
+            form_token=secrets.token_urlsafe(32),
+            is_closing=self._closing.is_set,
+            reconnection=Reconnection(key=self._key, port=self.port),
+        )
         self._app = page
         config = uvicorn.Config(
             page.guarded(token=self._token, port=self.port),

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from signal import Signals
 from typing import Any
 
@@ -15,25 +15,20 @@ from trainflow.client.place import RunSummary
 from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
-from trainflow.page.cost import Forecast, forecast
+from trainflow.page.cost import forecast
 from trainflow.page.drawings import Drawing
-from trainflow.page.library import RunNow
-from trainflow.page.workflow import StateRow, state_rows
+from trainflow.page.empty import expectation
+from trainflow.page.figures import figures, period
+from trainflow.page.library import RunLibrary, RunNow
+from trainflow.page.strip import strip
+from trainflow.page.workflow import StateRow, state_rows, taken_edges
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
 from trainflow.record.pod_messages import SIGNALLED, cause
-from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.run_commands import pasted
-from trainflow.record.situation import (
-    Kind,
-    age_in_words,
-    last_step_age,
-    present_seconds_left,
-    present_speed,
-    situation,
-)
+from trainflow.record.situation import Kind, situation
 from trainflow.record.steps import median_speeds
-from trainflow.record.wording import count, duration, number, rate, significant
-from trainflow.report.page import DURING_TRAINING, STATUS_IN_WORDS, KeyFigure, busy_figure, status_in_words
+from trainflow.record.wording import count, duration, rate
+from trainflow.report.page import STATUS_IN_WORDS
 from trainflow.spec.run_spec import as_list
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunStatus
@@ -86,13 +81,13 @@ class ListRow:
     took: str
 
 
-def run_context(now: RunNow, drawing: Drawing, words: Sequence[str] = ()) -> dict[str, Any]:
-    """Values of the template of a run's page; `words` are options of a command that name the run's place."""
-    snapshot = _with_commands(now.snapshot, words)
+def run_context(now: RunNow, drawing: Drawing, library: RunLibrary) -> dict[str, Any]:
+    """Values of the template of a run's page."""
+    snapshot = _with_commands(now.snapshot, library.words)
     states = state_rows(snapshot, drawing.layout)
     cost, utilization = forecast(snapshot), utilization_of(now)
     in_words = situation(snapshot)
-    in_words = replace(in_words, to_do=pasted(in_words.to_do, snapshot.run_id, words))
+    in_words = replace(in_words, to_do=pasted(in_words.to_do, snapshot.run_id, library.words))
     return {
         "run_id": snapshot.run_id,
         "name": snapshot.spec.get("name") or snapshot.run_id,
@@ -102,12 +97,18 @@ def run_context(now: RunNow, drawing: Drawing, words: Sequence[str] = ()) -> dic
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": period(snapshot),
         "no_steps": no_steps(snapshot),
-        "figures": figures(snapshot, states, cost, utilization),
+        "figures": figures(snapshot, cost, utilization),
+        "strip": strip(snapshot),
+        "expectation": expectation(snapshot, library.usual_seconds()),
+        "log_pod": log_pod(now),
+        "artifacts_url": library.artifacts_url(snapshot.run_id),
+        "command": library.hint(next_command(now), snapshot.run_id),
         "utilization": utilization,
         "busy_trouble": now.busy.trouble,
         "cost_basis": cost.basis if cost else "",
         "states": states,
         "layout": drawing.layout,
+        "taken": taken_edges(snapshot, drawing.layout),
         "layout_note": drawing.note,
         "tones": {row.name: row for row in states},
         "pods": pod_rows(snapshot, _with_log(now), utilization),
@@ -132,40 +133,29 @@ def _with_commands(snapshot: RunState, words: Sequence[str]) -> RunState:
     return replace(snapshot, error=replace(error, what_to_do=pasted(error.what_to_do, snapshot.run_id, words)))
 
 
-def figures(
-    snapshot: RunState,
-    states: Sequence[StateRow],
-    cost: Forecast | None,
-    utilization: Utilization | None = None,
-) -> list[KeyFigure]:
-    """The numbers at the head of the page."""
-    found = [_state_figure(snapshot, states)]
-    if snapshot.steps:
-        step = snapshot.steps[-1]
-        of = f"of {snapshot.total_steps:,}" if snapshot.total_steps else "the length is not known"
-        share = f", {min(1.0, step.step / snapshot.total_steps):.0%}" if snapshot.total_steps else ""
-        age = last_step_age(snapshot)
-        ago = f", {age_in_words(age)}" if age is not None else ""
-        found.append(KeyFigure("Step", f"{step.step:,}", of + share + ago))
-        if step.loss is not None:
-            first = snapshot.steps[0].loss
-            found.append(KeyFigure("Loss", significant(step.loss), f"{significant(first)} at first" if first else ""))
-        speed = present_speed(snapshot)
-        if speed:
-            figure, _, unit = speed.partition(" ")
-            of = "median of the latest" if snapshot.throughput is not None else "at the newest step"
-            found.append(KeyFigure("Speed", figure, f"{unit}, {of}"))
-    if snapshot.restarts:
-        words = restarts_in_words(snapshot.restarts, snapshot.avoided_nodes)
-        found.append(KeyFigure("Restarts", f"{len(snapshot.restarts):,}", words))
-    found.append(_time_figure(snapshot))
-    found += _cost_figures(cost, is_running=snapshot.status is RunStatus.RUNNING)
-    nodes = [pod.node for pod in snapshot.pods if pod.node and not pod.finished]
-    if nodes:
-        distinct = sorted(set(nodes))
-        names = ", ".join(distinct[:2]) + (" …" if len(distinct) > 2 else "")
-        found.append(KeyFigure("Nodes", str(len(distinct)), names))
-    return found + _busy_figures(utilization, is_mean=snapshot.nodes_busy is not None)
+def log_pod(now: RunNow) -> str:
+    """The pod whose log is shown first: the one whose lines decided, otherwise rank 0 of the newest training job.
+
+    Empty where no log is at hand: one that has to be fetched is opened by the reader.
+    """
+    logs = set(now.logs())
+    error = now.snapshot.error
+    if error is not None and error.pod in logs:
+        return error.pod
+    with_log = [pod for pod in now.snapshot.pods if pod.name in logs]
+    return max(with_log, key=_weight_of_log).name if with_log else ""
+
+
+def _weight_of_log(pod: Pod) -> tuple[bool, int, bool, float]:
+    began = pod.started_at.timestamp() if pod.started_at else 0.0
+    return pod.stage == Stage.TRAINING, pod.attempt, pod.index == 0, began
+
+
+def next_command(now: RunNow) -> str:
+    """The command that most readers need next."""
+    if now.snapshot.status is RunStatus.RUNNING:
+        return "logs"
+    return "artifacts" if now.snapshot.status is RunStatus.SUCCEEDED else "resume"
 
 
 def notices(now: RunNow) -> list[str]:
@@ -295,7 +285,7 @@ def list_rows(summaries: Sequence[RunSummary], now: datetime) -> list[ListRow]:
             run_id=summary.run_id,
             status=summary.status.value,
             status_in_words=_listed_status(summary),
-            started=f"{summary.started_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+            started=f"{summary.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
             took=duration(((summary.ended_at or now) - summary.started_at).total_seconds()),
         )
         for summary in summaries
@@ -323,61 +313,6 @@ def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:
     current = next((row.name for row in states if row.tone == "current"), None)
     kind = f"{in_words.kind.value}: the run" if in_words.kind is not Kind.TRAINING else "The run"
     return f"{kind} is in the state {current}." if current else "The run is running."
-
-
-def _state_figure(snapshot: RunState, states: Sequence[StateRow]) -> KeyFigure:
-    current = next((row for row in states if row.tone == "current"), None)
-    if current is not None:
-        return KeyFigure("State", current.name, f"for {current.time}" if current.time else "")
-    tone = {RunStatus.SUCCEEDED: "good", RunStatus.FAILED: "bad"}.get(snapshot.status, "")
-    words = status_in_words(snapshot.status, snapshot.warnings)
-    return KeyFigure("State", words, f"after {duration(snapshot.seconds)}", tone)
-
-
-def _time_figure(snapshot: RunState) -> KeyFigure:
-    left = present_seconds_left(snapshot)
-    if snapshot.status is not RunStatus.RUNNING:
-        return KeyFigure("Duration", duration(snapshot.seconds), "from start to end")
-    if left is None:
-        return KeyFigure("Time left", "not known yet", f"running for {duration(snapshot.seconds)}")
-    done = (snapshot.observed_at + timedelta(seconds=left)).astimezone(UTC)
-    day = "" if done.date() == snapshot.observed_at.astimezone(UTC).date() else f"{done:%b %d} "
-    return KeyFigure("Training done in", duration(left), f"at {day}{done:%H:%M} UTC, at the present speed")
-
-
-def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]:
-    if cost is None:
-        return []
-    if cost.so_far is None:
-        return [KeyFigure("Node hours", number(cost.node_hours), "nodes times hours; their price is not known")]
-    if not is_running:
-        return [KeyFigure("Cost, estimated", _usd(cost.so_far), f"{number(cost.node_hours)} hours of nodes")]
-    rate = f"{_usd(cost.per_hour or 0.0)} an hour while nodes are held"
-    ahead = f"{_usd(cost.at_the_end)} at the end of the training; " if cost.at_the_end is not None else ""
-    return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
-
-
-def _busy_figures(utilization: Utilization | None, *, is_mean: bool) -> list[KeyFigure]:
-    if utilization is None:
-        return []
-    when = DURING_TRAINING if is_mean else "in the newest minute"
-    return [busy_figure(utilization.of, utilization.by_node, when)]
-
-
-def _usd(amount: float) -> str:
-    return f"${number(amount)}" if round(amount, 2) or amount == 0 else "< $0.01"
-
-
-def period(snapshot: RunState) -> str:
-    """From when to when a run went on, or for how long it has."""
-    if snapshot.started_at is None:
-        return "not started yet"
-    start = snapshot.started_at.astimezone(UTC)
-    if snapshot.ended_at is None:
-        return f"since {start:%Y-%m-%d %H:%M:%S} UTC, for {duration(snapshot.seconds)}"
-    end = snapshot.ended_at.astimezone(UTC)
-    day = "" if end.date() == start.date() else f"{end:%Y-%m-%d} "
-    return f"{start:%Y-%m-%d %H:%M:%S} – {day}{end:%H:%M:%S} UTC"
 
 
 def no_steps(snapshot: RunState) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from trainflow.observed.run_state import RunState
@@ -300,3 +301,13 @@ def _path(source: Box, target: Box, *, on_error: bool) -> str:
     outer = source.x if source.column == 0 else source.x + BOX_WIDTH
     far = outer - min(26.0, 8.0 + 3.0 * rows) if source.column == 0 else outer + min(18.0, 8.0 + 3.0 * rows)
     return f"M{outer:g} {start:g}C{far:g} {start:g} {far:g} {stop:g} {outer:g} {stop:g}"
+
+
+def taken_edges(snapshot: RunState, drawn: Layout | None) -> frozenset[tuple[str, str]]:
+    """The pairs of boxes that the run has passed one after the other."""
+    if drawn is None:
+        return frozenset()
+    names = {box.name for box in drawn.boxes}
+    own = (visit.name for visit in snapshot.states if visit.execution in ("", snapshot.execution))
+    boxes = [name for visited in own if (name := drawn.leads_to.get(visited, visited)) in names]
+    return frozenset(pairwise(boxes))

@@ -79,10 +79,10 @@ def test_a_place_that_knows_nothing_is_not_asked() -> None:
 
 
 def test_it_is_a_key_figure_and_stands_beside_each_pod() -> None:
-    figure = figures(HALFWAY, [], None, KNOWN)[-1]
+    figure = figures(HALFWAY, None, KNOWN)[-1]
     assert (figure.label, figure.value, figure.note) == ("NeuronCores busy", "87 %", "of 1 node, in the newest minute")
     two = Utilization(of="GPUs", by_node={"a": 80.0, "b": 90.0})
-    assert figures(HALFWAY, [], None, two)[-1].note == "of 2 nodes, in the newest minute, each from 80 to 90 %"
+    assert figures(HALFWAY, None, two)[-1].note == "of 2 nodes, in the newest minute, each from 80 to 90 %"
     rows = {row.pod.name: row.busy for row in pod_rows(HALFWAY, set(), KNOWN)}
     for pod in HALFWAY.pods:
         assert rows[pod.name] == ("87 %" if pod.node == NODE and not pod.finished else "–")
@@ -97,7 +97,7 @@ def test_a_run_that_has_ended_has_the_mean_of_its_training() -> None:
     snapshot = state_of_record(record, ())
     now = RunNow(snapshot=snapshot, known_curves=RunCurves(), steps_version=0, marks=(), log_dir=Path(), can_stop=False)
     utilization = utilization_of(now)
-    figure = figures(snapshot, [], None, utilization)[-1]
+    figure = figures(snapshot, None, utilization)[-1]
     told = ("NeuronCores busy", "86 %", "of 2 nodes, mean of the training, each from 80 to 91 %")
     assert (figure.label, figure.value, figure.note) == told
     busy = {row.pod.name: row.busy for row in pod_rows(snapshot, set(), utilization)}

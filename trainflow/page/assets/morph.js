@@ -1,7 +1,10 @@
 // Brings a part of the page up to date in place, so that focus, selection and scroll positions stay.
+import { localize } from "./times.js";
+
 export function morph(target, html) {
   const wanted = document.createElement("template");
   wanted.innerHTML = html;
+  localize(wanted.content);
   children(target, wanted.content);
 }
 

@@ -9,6 +9,17 @@ export function figure(value) {
   return value.toLocaleString("en-US", { maximumSignificantDigits: size >= 1000 ? 8 : 5 });
 }
 
+// A length of time as a clock shows it: `0:42`, `1:02:03`.
+export function clock(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const two = (value) => String(value).padStart(2, "0");
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+}
+
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 604800];
+const whole = (split) => (Number.isInteger(split) ? split.toLocaleString("en-US", { notation: Math.abs(split) >= 1e6 ? "compact" : "standard" }) : "");
+
 // The range of the values with a margin, without one below zero where no value is: a rate or a time is never negative.
 function range(_, low, high) {
   if (low === null) return [0, 1];
@@ -26,8 +37,8 @@ function marks(draw) {
         const { ctx, bbox } = plot;
         ctx.save();
         ctx.lineWidth = devicePixelRatio;
-        for (const { step, kind } of draw()) {
-          const x = Math.round(plot.valToPos(step, "x", true));
+        for (const { at, kind } of draw()) {
+          const x = Math.round(plot.valToPos(at, "x", true));
           if (x < bbox.left || x > bbox.left + bbox.width) continue;
           ctx.strokeStyle = colour(kind === "odd" ? "--warn" : `--mark-${kind}`);
           ctx.setLineDash(kind === "checkpoint" ? [2 * devicePixelRatio, 3 * devicePixelRatio] : []);
@@ -64,9 +75,11 @@ export class Plot {
     this.rebuild();
   }
 
-  setData(data) {
+  setData(data, axis = "step") {
     this.data = data;
-    if (this.plot) this.plot.setData(this.shown());
+    const isOther = axis !== this.axis;
+    this.axis = axis;
+    if (this.plot && !isOther) this.plot.setData(this.shown());
     else this.rebuild();
   }
 
@@ -78,14 +91,14 @@ export class Plot {
     if (!this.data) return;
     this.plot?.destroy();
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
-    const line = (name) => ({ stroke: colour(name), width: 1.8, spanGaps: true, points: { size: 5 } });
+    const line = (name) => ({ stroke: colour(name), width: name.endsWith("-raw") ? 1 : 1.8, spanGaps: true, points: name.endsWith("-raw") ? { show: false } : { size: 5 } });
     const edge = { stroke: colour("--accent-faint"), width: 1, points: { show: false }, spanGaps: true };
     const options = {
       ...this.size(),
       legend: { show: false },
       scales: { x: { time: false }, y: this.isLog ? { distr: 3 } : { range } },
       axes: [
-        { ...axis, size: 30, values: (_, splits) => splits.map((split) => (Number.isInteger(split) ? split.toLocaleString("en-US") : "")) },
+        { ...axis, size: 30, ...(this.axis === "time" ? { incrs: TIME_STEPS } : {}), values: (_, splits) => splits.map(this.axis === "time" ? clock : whole) },
         { ...axis, size: 62, values: (_, splits) => splits.map((split) => (split === null ? "" : figure(split))) },
       ],
       series: [{}, ...(this.band ? [edge, edge] : []), ...this.lines.map(line)],
@@ -96,7 +109,7 @@ export class Plot {
         setSelect: [
           (plot) => {
             if (plot.select.width < 4) return;
-            const [first, last] = [plot.select.left, plot.select.left + plot.select.width].map((at) => Math.round(plot.posToVal(at, "x")));
+            const [first, last] = [plot.select.left, plot.select.left + plot.select.width].map((at) => plot.posToVal(at, "x"));
             plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
             this.onZoom(first, last);
           },

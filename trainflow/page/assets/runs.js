@@ -1,6 +1,9 @@
 // The list of runs: filter, choice for a comparison, and new lines as they come.
-import { LOST, ask, sayConnection } from "./connection.js";
+import "./copy.js";
+import { LOST, RESTARTED, ask, ownStart, reloadIfOther, sayConnection } from "./connection.js";
 import { morph } from "./morph.js";
+import { share } from "./shared.js";
+import { localize } from "./times.js";
 
 const byId = (id) => document.getElementById(id);
 const SECONDS = 3;
@@ -23,26 +26,33 @@ function choose() {
   byId("compare-hint").textContent = chosen > most ? `No more than ${most} runs fit on one plot.` : `Choose two to ${most} runs to compare them.`;
 }
 
-async function refresh() {
-  if (document.hidden) return;
+async function askList() {
   try {
     const answer = await ask("/list");
-    if (!answer.ok) throw new Error();
-    const chosen = new Set([...document.querySelectorAll("input[name=run]:checked")].map(({ value }) => value));
-    morph(byId("list"), await answer.text());
-    for (const box of document.querySelectorAll("input[name=run]")) box.checked = chosen.has(box.value);
-    sayConnection("");
-    filter();
-    choose();
+    const html = await answer.text();
+    if (!answer.ok) return { news: { trouble: answer.status === 403 ? RESTARTED : html } };
+    return { news: { html, start: ownStart }, wait: SECONDS * 1000 };
   } catch {
-    sayConnection(LOST);
+    return { news: { trouble: LOST } };
   }
+}
+
+function show({ trouble = "", html, start }) {
+  sayConnection(trouble);
+  reloadIfOther(start);
+  if (trouble) return;
+  const chosen = new Set([...document.querySelectorAll("input[name=run]:checked")].map(({ value }) => value));
+  morph(byId("list"), html);
+  for (const box of document.querySelectorAll("input[name=run]")) box.checked = chosen.has(box.value);
+  filter();
+  choose();
 }
 
 byId("filter-name").addEventListener("input", filter);
 byId("filter-status").addEventListener("change", filter);
 byId("compare").addEventListener("change", choose);
 byId("filter-name").addEventListener("keydown", (event) => event.key === "Enter" && event.preventDefault());
-setInterval(refresh, SECONDS * 1000);
+localize(document);
 filter();
 choose();
+share("list", askList, show);
