@@ -191,6 +191,69 @@ def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Pat
             expect(page.locator(".pill")).to_have_text("Stopped", timeout=30_000)
 
 
+def test_one_of_twelve_tabs_asks_and_another_one_does_when_it_is_closed(browser: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    place = ReplayedPlace([RUN], polls=100_000, folder=tmp_path)
+    with (
+        RunLibrary(folder=tmp_path / "out", place=place, name="replay") as library,
+        PageServer(library) as server,
+        opened(browser) as first,
+    ):
+        first.goto(server.url_of(f"/runs/{RUN.run_id}"))
+        pages = [first, *(first.context.new_page() for _ in range(11))]
+        for page in pages[1:]:
+            page.goto(first.url, timeout=15_000)
+        asking = pages_that_ask(pages)
+        assert len(asking) == 1
+        asking[0].close()
+        pages.remove(asking[0])
+        assert len(pages_that_ask(pages)) == 1
+
+        pages[0].get_by_role("button", name="Stop …").click()
+        pages[0].get_by_role("dialog").get_by_role("button", name="Stop the run").click()
+        for page in pages:
+            expect(page.locator(".pill")).to_have_text("Stopped", timeout=30_000)
+
+
+def pages_that_ask(pages: list[Page]) -> list[Page]:
+    """The pages that request news within some seconds, after those that took turns while pages were opened."""
+    asking: list[Page] = []
+    for page in pages:
+        page.wait_for_timeout(100)
+        page.on("request", lambda request, page=page: asking.append(page) if "/news" in request.url else None)
+    asking.clear()
+    pages[-1].wait_for_timeout(3000)
+    return list(dict.fromkeys(asking))
+
+
+@pytest.mark.parametrize("path", ["/", f"/runs/{RUN.run_id}"])
+def test_open_pages_reconnect_by_themselves_after_a_restart_on_the_same_port(
+    browser: Browser, tmp_path: Path, path: str
+) -> None:
+    from playwright.sync_api import expect
+
+    write_record(FAILED.record(), tmp_path / FAILED.run_id / "run.json")
+    context = browser.new_context(viewport=WIDE)
+    pages = [context.new_page(), context.new_page()]
+    place = ReplayedPlace([RUN], polls=10_000, folder=tmp_path)
+    with RunLibrary(folder=tmp_path, place=place) as library, PageServer(library, key="a" * 64) as first:
+        pages[0].goto(first.url)
+        for page in pages:
+            page.goto(first.url.partition("/?")[0] + path)
+    starts = [page.evaluate("document.body.dataset.start") for page in pages]
+    place = ReplayedPlace([RUN], polls=10_000, folder=tmp_path)
+    with (
+        RunLibrary(folder=tmp_path, place=place) as library,
+        PageServer(library, port=first.port, key="a" * 64) as second,
+    ):
+        for page, start in zip(pages, starts, strict=True):
+            page.wait_for_function("start => document.body.dataset.start !== start", arg=start, timeout=30_000)
+            expect(page.locator("#connection")).to_be_hidden()
+            assert page.url == second.url.partition("/?")[0] + path
+    context.close()
+
+
 def test_a_failed_run_is_resumed_after_a_question(browser: Browser, served: PageServer) -> None:
     from playwright.sync_api import expect
 
