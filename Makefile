@@ -150,6 +150,7 @@ schema: $(INSTALLED) ## Generate the JSON Schemas, the references, the tables of
 	$(BIN)/trainflow schema --instance-types > docs/instance-types.md
 	$(BIN)/python -m tests.infrastructure.generated_pages
 	$(BIN)/trainflow schema --errors > docs/errors.md
+	$(BIN)/python -c 'from trainflow.cli.runbook_reference import runbook_reference as text; print(text(), end="")' > docs/runbook-runs.md
 	$(BIN)/python -m stacks.tools.twin_template > local/aws/template.json
 	$(BIN)/python -m benchmarks.gallery.page
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from trainflow.failures.error_table import NamedError
 from trainflow.observed.node_wait import NodeWait
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
@@ -189,6 +190,16 @@ def moments(given: datetime | None = None) -> dict[str, RunState]:
                 "excerpt": ("rank 0: wait, fit.py:52", "rank 1: read, data.py:17"),
             },
         ),
+        "staging": run((*BEGIN, ("StageData", 40.0))),
+        "stopping": run((*TRAINED, ("StopAtLimit", 4.0)), **trained),
+        "finishing": run((*TRAINED, ("PublishArtifacts", 4.0)), **trained),
+        "failing": run((*TRAINED, ("CollectDiagnostics", 2.0)), **{**trained, "pods": ended_pods}),
+        "timed-out": run(
+            TRAINED,
+            status=RunStatus.TIMED_OUT,
+            error=explained("TimedOut", "The execution ran longer than its limit."),
+            **trained,
+        ),
         "stopped": run(
             TRAINED,
             status=RunStatus.ABORTED,
@@ -196,6 +207,13 @@ def moments(given: datetime | None = None) -> dict[str, RunState]:
             **trained,
         ),
     }
+
+
+def failed_with(error: NamedError) -> RunState:
+    """A run that has failed with a named error."""
+    failed = moments()["failed"]
+    shown = explained(error.name, error.means)
+    return replace(failed, error=replace(shown, pod=failed.error.pod if failed.error else None))
 
 
 def write_logs(state: RunState, folder: Path) -> None:

@@ -14,6 +14,7 @@ from stacks.tools import instance_types
 from tests import nightly
 from trainflow.cli.error_reference import error_reference
 from trainflow.cli.instance_reference import instance_reference
+from trainflow.cli.runbook_reference import runbook_reference
 from trainflow.cli.schema_names import SchemaOf
 from trainflow.cli.schemas import build_schema
 from trainflow.cli.spec_reference import spec_reference
@@ -74,6 +75,10 @@ def test_the_reference_of_instance_types_is_the_data_files() -> None:
 
 def test_the_reference_of_errors_is_the_table() -> None:
     assert Path("docs/errors.md").read_text() == error_reference()
+
+
+def test_the_runbook_of_a_run_is_the_tables() -> None:
+    assert Path("docs/runbook-runs.md").read_text() == runbook_reference()
 
 
 def test_the_instance_types_are_what_ec2_describes() -> None:
