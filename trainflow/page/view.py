@@ -13,6 +13,7 @@ from typing import Any
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import RunSummary
 from trainflow.deployment.backends import KUBERNETES_KINDS
+from trainflow.failures.error_table import error_table
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.page.cost import forecast
@@ -153,9 +154,13 @@ def _weight_of_log(pod: Pod) -> tuple[bool, int, bool, float]:
 
 def next_command(now: RunNow) -> str:
     """The command that most readers need next."""
-    if now.snapshot.status is RunStatus.RUNNING:
-        return "logs"
-    return "artifacts" if now.snapshot.status is RunStatus.SUCCEEDED else "resume"
+    run = now.snapshot
+    if run.status is RunStatus.RUNNING:
+        return "logs" if any(pod.stage == Stage.TRAINING for pod in run.pods) else "status"
+    if run.status is RunStatus.SUCCEEDED:
+        return "artifacts"
+    known = error_table().get(run.error.name) if run.error else None
+    return "status" if known is not None and known.input_at_fault else "resume"
 
 
 def notices(now: RunNow) -> list[str]:
