@@ -26,6 +26,7 @@ class StandingPlace:
     """A `RunReader` whose answers follow from a run's state."""
 
     name = "standing"
+    hint_words: tuple[str, ...] = ()
 
     def __init__(self, state: RunState, *, api: KubernetesApi, namespace: str) -> None:
         self._state, self._cluster = state, (api, namespace)

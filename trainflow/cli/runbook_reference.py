@@ -142,7 +142,7 @@ LIMITS = {
 BEFORE_TRAINING = frozenset(
     {"DatasetNotFound", "DatasetInvalid", "DestinationNotEmpty", "StagingStalled", "GraphCompilationFailed"}
 )
-"""Errors of jobs before the training, which has no log then: theirs are in the run's artifacts."""
+"""Errors of jobs before the training: their logs are in the run's artifacts, and the training has written nothing."""
 
 
 def runbook_reference() -> str:
