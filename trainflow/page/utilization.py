@@ -41,16 +41,17 @@ class NodesOfRun:
         """Asks nothing yet."""
         self._place, self._run_id = place, run_id
         self._asked_at = -ASK_SECONDS
+        self._asked_nodes: Collection[str] = ()
         self._thread: Worker | None = None
         self._busy = Busy()
 
     def busy(self, snapshot: RunState) -> Busy:
         """What is known now; after the end of the run, what was known last."""
         nodes = nodes_of(snapshot)
-        is_due = time.monotonic() >= self._asked_at + ASK_SECONDS
+        is_due = time.monotonic() >= self._asked_at + ASK_SECONDS or nodes != self._asked_nodes
         is_asking = self._thread is not None and self._thread.is_alive()
         if nodes and is_due and not is_asking and isinstance(self._place, MeasuresNodes):
-            self._asked_at = time.monotonic()
+            self._asked_at, self._asked_nodes = time.monotonic(), nodes
             self._thread = Worker(partial(self._ask, self._place, nodes), name="nodes", on_error=self._note)
             self._thread.start()
         return self._busy

@@ -139,7 +139,7 @@ def log_pod(now: RunNow) -> str:
 
     Empty where no log is at hand: one that has to be fetched is opened by the reader.
     """
-    logs = set(now.logs())
+    logs = set() if now.has_tails else set(now.logs())
     error = now.snapshot.error
     if error is not None and error.pod in logs:
         return error.pod
