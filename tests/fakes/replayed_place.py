@@ -68,6 +68,7 @@ class ReplayedPlace:
     """A `Place` of recorded runs, which go on from the moment at which they are looked at."""
 
     name = "replay"
+    hint_words: tuple[str, ...] = ()
 
     def __init__(self, runs: Sequence[RecordedRun], *, polls: int, folder: Path) -> None:
         self._runs = {run.run_id: run for run in runs}

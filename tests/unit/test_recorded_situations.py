@@ -111,7 +111,7 @@ def test_every_surface_shows_the_headline_and_no_present_speed_without_steps(obs
             assert "sequences/s" not in text, surface
             assert "left" not in text.replace("time left", ""), surface
     assert announcement(observed, [])
-    labels = {figure.label for figure in figures(observed, [], None)}
+    labels = {figure.label for figure in figures(observed, None)}
     assert "Speed" not in labels or found.kind not in WITHOUT_PROGRESS
 
 

@@ -159,7 +159,7 @@ def test_every_surface_of_a_run_that_ended_has_the_sentence(status: RunStatus, e
     assert SENTENCE in details_text(state, NOW)
     assert details_json(state)["restarts"][0]["next_step"] == 31
     assert details_json(state)["avoided_nodes"] == ["node-b"]
-    assert [figure.note for figure in figures(state, [], None) if figure.label == "Restarts"] == [SENTENCE]
+    assert [figure.note for figure in figures(state, None) if figure.label == "Restarts"] == [SENTENCE]
     assert SENTENCE in render_report(ended, [])
     mail = message(
         "a", status, arn="arn:aws:states:us-west-2:1:execution:m:a", error=error, progress=None, artifacts=None,

@@ -9,7 +9,6 @@ from trainflow.observed.run_state import RunState
 from trainflow.page.cost import Forecast
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.situation import (
-    WITHOUT_PROGRESS,
     Kind,
     age_in_words,
     last_step_age,
@@ -25,11 +24,10 @@ from trainflow.workflow.run_record import RunStatus
 
 def figures(snapshot: RunState, cost: Forecast | None, utilization: Utilization | None = None) -> list[KeyFigure]:
     """The numbers at the head of the page, the most urgent first."""
-    is_running = snapshot.status is RunStatus.RUNNING
     return [
         *_age_figures(snapshot),
         _time_figure(snapshot),
-        *_cost_figures(cost, is_running=is_running, is_steady=not _is_out_of_step(snapshot)),
+        *_cost_figures(cost, is_running=snapshot.status is RunStatus.RUNNING),
         *_step_figures(snapshot),
         *_restart_figures(snapshot),
         *_node_figures(snapshot),
@@ -81,11 +79,7 @@ def _reason_without_forecast(snapshot: RunState) -> str:
     return "no forecast without a steady rhythm of steps"
 
 
-def _is_out_of_step(snapshot: RunState) -> bool:
-    return situation(snapshot).kind in WITHOUT_PROGRESS
-
-
-def _cost_figures(cost: Forecast | None, *, is_running: bool, is_steady: bool) -> list[KeyFigure]:
+def _cost_figures(cost: Forecast | None, *, is_running: bool) -> list[KeyFigure]:
     if cost is None:
         return []
     if cost.so_far is None:
@@ -93,7 +87,7 @@ def _cost_figures(cost: Forecast | None, *, is_running: bool, is_steady: bool) -
     if not is_running:
         return [KeyFigure("Cost, estimated", _usd(cost.so_far), f"{number(cost.node_hours)} hours of nodes")]
     rate = f"{_usd(cost.per_hour or 0.0)} an hour while nodes are held"
-    ahead = f"{_usd(cost.at_the_end)} at the end; " if cost.at_the_end is not None and is_steady else ""
+    ahead = f"{_usd(cost.at_the_end)} at the end; " if cost.at_the_end is not None else ""
     return [KeyFigure("Cost so far, estimated", _usd(cost.so_far), ahead + rate)]
 
 

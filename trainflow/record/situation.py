@@ -168,7 +168,7 @@ def last_step_age(run: RunState) -> timedelta | None:
     return max(run.observed_at - run.steps[-1].logged_at, timedelta())
 
 
-WITHOUT_PROGRESS = frozenset({Kind.NO_STEP, Kind.RECOVERING})
+WITHOUT_PROGRESS = frozenset({Kind.NO_STEP, Kind.RECOVERING, Kind.STOPPING, Kind.FAILING, Kind.FINISHING})
 """Situations in that the newest steps say nothing about the present speed."""
 
 

@@ -281,7 +281,7 @@ def test_the_message_about_its_end_says_what_was_done_and_how_to_go_on(aws: Aws)
     ((subject, text),) = aws.messages
     assert subject == f"Trainflow: {run.run_id} BudgetReached"
     assert "What was done: the program was asked to save its state and end, its artifacts were published" in text
-    assert f"What to do: Continue the run with a budget of its own: `trainflow resume {run.run_id} --set" in text
+    assert f"What to do: Continue the run with a budget of its own: `trainflow resume {run.run_id}`." in text
     row = aws.table.find(run.run_id)
     assert row is not None
     assert not row.needs_nodes, "a limit is no failure to debug: nothing may go on costing money"

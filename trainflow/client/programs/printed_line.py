@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from trainflow.client.programs.printed_parts import Part, Value, parts_of_call
 from trainflow.client.programs.reachable import Region
@@ -303,7 +304,7 @@ def _with_total_and_speeds(names: Sequence[str], parts: Sequence[Part]) -> list[
 def _units_behind(parts: Sequence[Part]) -> list[str]:
     """The name of the speed whose unit stands behind each value; empty for other values."""
     found = []
-    for part, behind in zip(parts, (*parts[1:], ""), strict=True):
+    for part, behind in pairwise((*parts, "")):
         if not isinstance(part, str):
             unit = UNIT_BEHIND.match(behind) if isinstance(behind, str) else None
             found.append((speed_name(unit[1]) if unit else None) or "")
