@@ -24,7 +24,7 @@ NAME = re.compile(r"(?:^|[._-])(?:fs)?lock(?:\.soft)?$", re.IGNORECASE)
 """Names of lock files: `model.hlo_module.pb.lock`, `lock`, `data.lock.soft`, `fonts.json.matplotlib-lock`."""
 
 FOLDER_NAMES = (".lock", ".locks")
-"""Folders in which every file is a lock: huggingface_hub and modelscope name the files after what is locked."""
+"""Folders that hold only locks: huggingface_hub and modelscope name a lock after the locked thing."""
 
 MAX_BYTES = 1024
 """Size of the largest lock: some hold a host's name and a process id. Files such as `uv.lock` are larger."""
