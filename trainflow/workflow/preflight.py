@@ -90,6 +90,8 @@ class DatasetFacts:
     num_bytes: int | Unknown = 0
     is_verifiable: bool | None = None
     """Whether S3 keeps a checksum of the archive; None where it is not known, or not needed."""
+    from_region: str | None = None
+    """Region of its bucket, if that is another one than the deployment's."""
     etag: str | None = None
     """ETag that staging records to recognize a new upload; None if only staging can read it."""
 

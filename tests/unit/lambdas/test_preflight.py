@@ -19,9 +19,11 @@ from lambdas.backends.kubernetes.preflight import can_run_pods, cluster_findings
 from lambdas.backends.volcano import KIND as VOLCANO
 from lambdas.gateways import account, objects
 from lambdas.handlers import preflight
+from lambdas.handlers.examining import dataset_facts
 from lambdas.logic.jobs import job_of
 from lambdas.logic.preflight.account import account_findings
 from lambdas.logic.preflight.cache import compilation_findings
+from lambdas.logic.preflight.dataset import dataset_findings
 from lambdas.logic.preflight.findings import (
     MAX_NOTES_BYTES,
     MAX_SENTENCE,
@@ -746,6 +748,30 @@ def test_a_probe_that_waits_for_too_long_is_a_problem(ready: FakeKubernetesApi) 
     job["metadata"]["creationTimestamp"] = created.isoformat()
     with pytest.raises(PreflightFailed, match="did not end within 30 minutes"):
         call(run)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "price"),
+    [(2_000_000_000_000, "90.00 USD for 2000.0 GB (0.045 USD a GB)"), (Unknown("it is not known"), "0.045 USD a GB")],
+)
+def test_the_price_of_the_first_staging_from_another_region_is_a_note(num_bytes: int | Unknown, price: str) -> None:
+    assert SPEC.dataset is not None
+    facts = DatasetFacts(num_bytes=num_bytes, from_region="us-east-1")
+    assert noted(dataset_findings(SPEC.dataset, facts)) == [
+        f"dataset.url: {SPEC.dataset.url} is in us-east-1, so that its first staging goes through the NAT gateway, for "
+        f"about {price}; the bucket's owner pays for the transfer between Regions. A copy in the data bucket costs "
+        "neither."
+    ]
+
+
+def test_only_a_data_set_of_another_region_is_said_to_cross_regions(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="data/a.tar", Body=b"x")
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    crossing = {}
+    for region in (None, "us-west-2", "us-east-1"):
+        spec = spec_with(dataset__url=f"s3://{DATA_BUCKET}/data/a.tar", dataset__region=region)
+        crossing[region] = dataset_facts(run_of(spec).spec.dataset).from_region
+    assert crossing == {None: None, "us-west-2": None, "us-east-1": "us-east-1"}
 
 
 def test_the_room_is_compared_with_the_data_sets_own_size(aws: Aws, ready: FakeKubernetesApi) -> None:
