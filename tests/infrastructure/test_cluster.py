@@ -297,6 +297,14 @@ def test_the_function_that_administers_the_cluster_can_do_nothing_else_in_the_ac
     assert {action for action in allowed if action.startswith("eks:")} == {"eks:DescribeCluster"}
 
 
+def test_the_kubectl_handler_has_the_runtime_that_cdk_generates_and_tests_it_with() -> None:
+    """`KubectlFunction` in aws-cdk-lib 2.275, custom-resource-handlers/dist/aws-eks-v2/kubectl-provider.generated."""
+    runtimes = {
+        function["Runtime"] for name, function in of_type("AWS::Lambda::Function").items() if "ProviderHandler" in name
+    }
+    assert runtimes == {"python3.13"}
+
+
 def test_every_group_may_do_exactly_what_its_calls_use() -> None:
     rules = of_kind("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     ours = [rule for rule in rules if rule["metadata"]["labels"].get("app.kubernetes.io/managed-by") == "trainflow"]
