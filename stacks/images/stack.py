@@ -55,7 +55,7 @@ PUSH = (
     "ecr:UploadLayerPart",
 )
 SOURCE_BUCKET = ("s3:GetBucketAcl", "s3:GetBucketLocation", "s3:ListBucket")
-"""What CodeBuild asks of the bucket of a source before it reads the object (CodeBuild user guide, "Allow CodeBuild to
+"""CodeBuild calls these on the bucket of a source before it reads the object (CodeBuild user guide, "Allow CodeBuild to
 interact with other AWS services"; CDK grants the same by patterns)."""
 
 PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")

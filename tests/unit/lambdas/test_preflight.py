@@ -48,7 +48,7 @@ from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
+from trainflow.nodes.instances import INSTANCE_TYPES, NEURON_DEVICE
 from trainflow.nodes.offerings import VCPU_QUOTAS, node_quota
 from trainflow.nodes.training_nodes import Nodegroup
 from trainflow.spec.run_spec import parse_run_spec
@@ -171,12 +171,6 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
             "compute.instance_type is trn1.32xlarge, but no ready node of it advertises 8 vpc.amazonaws.com/efa; check "
             "the daemon set aws-efa-k8s-device-plugin on these nodes.",
         ),
-        (
-            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, EFA_INTERFACE}),), huge_pages_mib=5119)},
-            "compute.instance_type is trn1.32xlarge, but its ready nodes set aside 5119 MiB of hugepages-2Mi, and a "
-            "pod that uses EFA requests 5120 MiB; give the node group the EKS accelerated AMI, which sets them aside, "
-            "or set vm.nr_hugepages on its nodes.",
-        ),
     ],
 )
 def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, Any], sentence: str) -> None:
@@ -222,9 +216,28 @@ def test_daemon_sets_and_zones_that_may_not_be_read_are_a_note_each() -> None:
     assert in_cluster(Unknown("forbidden")) == []
 
 
-def test_as_many_huge_pages_as_a_pod_requests_are_enough() -> None:
-    devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices(2))
-    assert in_cluster(plugins=PluginNodes(settled=(devices,), huge_pages_mib=5120)) == []
+@pytest.mark.parametrize(
+    ("instance_type", "set_aside", "refused"),
+    [
+        ("p5.48xlarge", 5119, True),
+        ("p5.48xlarge", 5120, False),
+        ("p4d.24xlarge", 0, True),
+        ("trn1.32xlarge", 0, False),
+        ("trn2.48xlarge", 0, False),
+    ],
+)
+def test_as_many_huge_pages_as_a_pod_requests_are_enough(instance_type: str, set_aside: int, refused: bool) -> None:
+    instance = INSTANCE_TYPES[instance_type]
+    gang = {"compute__instance_type": instance_type, "compute__processes_per_node": instance.max_processes}
+    spec = run_on("job", num_nodes=2, **gang).spec
+    plugins = PluginNodes(settled=(frozenset(instance.plugin_devices(2)),), huge_pages_mib=set_aside)
+    found = cluster_findings(INDEXED_JOB, spec, dataclasses.replace(CLUSTER, plugins=plugins), zones=ZONES)
+    sentence = (
+        f"compute.instance_type is {instance_type}, but its ready nodes set aside {set_aside} MiB of hugepages-2Mi, "
+        "and a pod that uses EFA requests 5120 MiB; give the node group the EKS accelerated AMI, which sets them "
+        "aside, or set vm.nr_hugepages on its nodes."
+    )
+    assert list(found) == ([Problem(sentence)] if refused else [])
 
 
 @pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])

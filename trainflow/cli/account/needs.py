@@ -148,7 +148,7 @@ class VcpuNeed:
 
 
 def vcpus_wanted(configuration: Configuration) -> dict[str, VcpuNeed]:
-    """What the deployment takes of each vCPU quota that it uses."""
+    """The need of the deployment by vCPU quota, for each quota that it uses."""
     needs: dict[str, VcpuNeed] = {}
 
     def add(quota: str | None, vcpus: int, nodes: int, permanent: int = 0) -> None:
