@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.deployment.kubernetes_names import JOB_LABEL
+from trainflow.deployment.kubernetes_names import JOB_LABEL, TRAINING_NODES
 from trainflow.deployment.network_policies import enforces_policies
 from trainflow.errors import ClusterAccessDenied
 from trainflow.kubernetes.api import KubernetesApi
@@ -71,6 +71,7 @@ class Examination:
             claim=_asked(lambda: self._claim(claim)),
             plugins=_asked(lambda: self._plugins(compute, daemon_sets, now=now)),
             policies_enforced=_policies_enforced(daemon_sets),
+            disks=_asked(self._disks),
             **optional,
         )
 
@@ -100,6 +101,11 @@ class Examination:
         except RequestRefused as error:
             return not isinstance(error, NotFound) or error.from_api_group
         return True
+
+    def _disks(self) -> tuple[int, ...]:
+        ((key, value),) = TRAINING_NODES.items()
+        nodes = map(read_node, self._api.list("/api/v1/nodes", f"{key}!={value}"))
+        return tuple(node.disk_bytes for node in nodes if node.disk_bytes is not None)
 
     def _plugins(self, compute: Compute, daemon_sets: DaemonSets, *, now: datetime) -> PluginNodes:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")

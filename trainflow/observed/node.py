@@ -99,9 +99,18 @@ class Node:
     @property
     def huge_pages_mib(self) -> int:
         """Memory that it sets aside in pages of 2 MiB, in MiB."""
-        amount = self.allocatable.get(HUGE_PAGES, "0")
-        unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
-        return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1) // 2**20
+        return _bytes(self.allocatable.get(HUGE_PAGES, "0")) // 2**20
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """Disk that it offers to images and pods together; None if its kubelet reports none."""
+        amount = self.allocatable.get("ephemeral-storage")
+        return _bytes(amount) if amount is not None else None
+
+
+def _bytes(amount: str) -> int:
+    unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
+    return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1)
 
 
 def read_node(manifest: Mapping[str, Any]) -> Node:

@@ -76,6 +76,8 @@ class ClusterFacts:
     priority_class: bool | Unknown = True
     policies_enforced: bool | Unknown = True
     """Whether the cluster's network plugin enforces network policies."""
+    disks: tuple[int, ...] | Unknown = ()
+    """Bytes that each node for small programs offers to images and pods; empty if no kubelet reports them."""
     kind_installed: bool | Unknown = True
     """Whether the cluster knows the kind of job that the backend makes."""
 

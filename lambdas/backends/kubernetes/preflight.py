@@ -31,6 +31,8 @@ def cluster_findings(
     yield from _claim(facts.claim, zones)
     yield from _plugins(compute, facts.plugins)
     yield from _policies(compute, facts.policies_enforced)
+    if isinstance(facts.disks, Unknown):
+        yield Note(f"workload.image: whether a node for small programs has room for it: {facts.disks.reason}.")
 
 
 def can_run_pods(facts: ClusterFacts) -> bool:

@@ -178,6 +178,7 @@ def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, An
 
 
 UNREAD = {
+    "disks": "workload.image: whether a node for small programs has room for it: forbidden.",
     "kind_installed": "compute.backend: whether the cluster knows 'volcano': forbidden.",
     "queue": "compute.queue: whether there is a queue 'research': forbidden.",
     "priority_class": "compute.priority_class: whether there is one: forbidden.",
