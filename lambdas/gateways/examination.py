@@ -17,7 +17,7 @@ from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
 from trainflow.observed.containers import program_image
 from trainflow.observed.node import Node, read_node
 from trainflow.spec.run_spec import Compute
-from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
+from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Refused, Unknown, VolumeClaim
 
 SETTLED_AFTER = timedelta(minutes=5)
 """A ready node counts as settled after this time: its device plugins start a minute or two after it."""
@@ -74,6 +74,26 @@ class Examination:
             disks=_asked(self._disks),
             **optional,
         )
+
+    def admitted(self, pod: Mapping[str, Any]) -> Mapping[str, Any] | Refused | Unknown:
+        """The pod as the cluster would store it. Nothing is created.
+
+        Args:
+            pod: The pod as it would be created.
+        """
+        try:
+            answer = self._api.call("POST", f"{self._core}/pods", query=[("dryRun", "All")], body=dict(pod))
+        except ClusterAccessDenied as refused:
+            # Admission answers 403 as well, and names the pod.
+            said = str(refused).removeprefix("The Kubernetes API refused: ").rstrip(".")
+            return Unknown(str(refused).rstrip(".")) if "cannot create resource" in said else Refused(said)
+        except RequestRefused as refused:
+            return Refused(str(refused).rstrip("."))
+        return answer if isinstance(answer, Mapping) else Unknown("the API answered with no pod")
+
+    def quotas(self) -> list[Any] | Unknown:
+        """The ResourceQuotas of the namespace."""
+        return _asked(lambda: self._api.list(f"{self._core}/resourcequotas", ""))
 
     def image_digest(self, job: str) -> str | None:
         """Digest of the image that a job's container runs; None if the pod or the digest in its status is missing."""

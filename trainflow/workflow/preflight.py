@@ -14,6 +14,13 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """The cluster's refusal of an object, in its own words."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class Zone:
     """An Availability Zone by its two names: the same id is the same place in every account."""
 
