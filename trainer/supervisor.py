@@ -97,6 +97,10 @@ def _prepared(step: Any, node: Node) -> Prepared:
             from trainer.steps import locked_memory
 
             return locked_memory.prepare(step, node)
+        case plans.AbandonedLocks():
+            from trainer.steps import abandoned_locks
+
+            return abandoned_locks.prepare(step, node)
         case plans.NodeTest():
             from trainer.steps import node_health
 

@@ -60,20 +60,20 @@ def offering_zones(instance_type: str, zone_ids: Collection[str]) -> frozenset[s
     return _asked("ec2:DescribeInstanceTypeOfferings", ask)
 
 
-def has_image(image: EcrImage) -> bool | Unknown:
-    """Whether ECR has an image."""
+def image_bytes(image: EcrImage) -> int | Unknown | None:
+    """Compressed size of an image in ECR; None if ECR lacks it."""
     id_ = {"imageDigest": image.digest} if image.digest else {"imageTag": image.tag or "latest"}
 
-    def ask() -> bool:
+    def ask() -> int | None:
         try:
-            _client("ecr", image.region).describe_images(
+            found = _client("ecr", image.region).describe_images(
                 registryId=image.account, repositoryName=image.repository, imageIds=[id_]
             )
         except ClientError as error:
             if error.response["Error"]["Code"] in NO_IMAGE:
-                return False
+                return None
             raise
-        return True
+        return int(found["imageDetails"][0].get("imageSizeInBytes", 0))
 
     return _asked("ecr:DescribeImages", ask)
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
-from trainflow.deployment.kubernetes_names import JOB_LABEL
+from trainflow.deployment.kubernetes_names import JOB_LABEL, TRAINING_NODES
 from trainflow.deployment.network_policies import enforces_policies
 from trainflow.errors import ClusterAccessDenied
 from trainflow.kubernetes.api import KubernetesApi
@@ -17,7 +17,7 @@ from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
 from trainflow.observed.containers import program_image
 from trainflow.observed.node import Node, read_node
 from trainflow.spec.run_spec import Compute
-from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim
+from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Refused, Unknown, VolumeClaim
 
 SETTLED_AFTER = timedelta(minutes=5)
 """A ready node counts as settled after this time: its device plugins start a minute or two after it."""
@@ -71,8 +71,29 @@ class Examination:
             claim=_asked(lambda: self._claim(claim)),
             plugins=_asked(lambda: self._plugins(compute, daemon_sets, now=now)),
             policies_enforced=_policies_enforced(daemon_sets),
+            disks=_asked(self._disks),
             **optional,
         )
+
+    def admitted(self, pod: Mapping[str, Any]) -> Mapping[str, Any] | Refused | Unknown:
+        """The pod as the cluster would store it. Nothing is created.
+
+        Args:
+            pod: The pod as it would be created.
+        """
+        try:
+            answer = self._api.call("POST", f"{self._core}/pods", query=[("dryRun", "All")], body=dict(pod))
+        except ClusterAccessDenied as refused:
+            # Admission answers 403 as well, and names the pod.
+            said = str(refused).removeprefix("The Kubernetes API refused: ").rstrip(".")
+            return Unknown(str(refused).rstrip(".")) if "cannot create resource" in said else Refused(said)
+        except RequestRefused as refused:
+            return Refused(str(refused).rstrip("."))
+        return answer if isinstance(answer, Mapping) else Unknown("the API answered with no pod")
+
+    def quotas(self) -> list[Any] | Unknown:
+        """The ResourceQuotas of the namespace."""
+        return _asked(lambda: self._api.list(f"{self._core}/resourcequotas", ""))
 
     def image_digest(self, job: str) -> str | None:
         """Digest of the image that a job's container runs; None if the pod or the digest in its status is missing."""
@@ -100,6 +121,11 @@ class Examination:
         except RequestRefused as error:
             return not isinstance(error, NotFound) or error.from_api_group
         return True
+
+    def _disks(self) -> tuple[int, ...]:
+        ((key, value),) = TRAINING_NODES.items()
+        nodes = map(read_node, self._api.list("/api/v1/nodes", f"{key}!={value}"))
+        return tuple(node.disk_bytes for node in nodes if node.disk_bytes is not None)
 
     def _plugins(self, compute: Compute, daemon_sets: DaemonSets, *, now: datetime) -> PluginNodes:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ def dataset_facts(dataset: Dataset | None) -> DatasetFacts:
     if not dataset.in_s3:
         unknown = Unknown("the size of a file behind https:// is known when it is fetched")
         return DatasetFacts(manifest_is_there=manifest, num_bytes=unknown, etag=f"sha256:{dataset.sha256}")
+    elsewhere = dataset.region if dataset.region != os.environ.get("AWS_REGION", dataset.region) else None
     unknown_size = Unknown(f"the size of {dataset.url} could not be determined")
     if not dataset.is_prefix:
         found = objects.head(dataset.bucket, dataset.key, **where)
@@ -36,6 +38,7 @@ def dataset_facts(dataset: Dataset | None) -> DatasetFacts:
         return DatasetFacts(
             manifest_is_there=manifest,
             num_bytes=found.num_bytes,
+            from_region=elsewhere,
             etag=found.etag,
             is_verifiable=stored and objects.has_checksum(dataset.bucket, dataset.key, **where),
         )
@@ -44,6 +47,7 @@ def dataset_facts(dataset: Dataset | None) -> DatasetFacts:
         is_there=listing is not None and not listing.is_empty,
         manifest_is_there=manifest,
         num_bytes=unknown_size if listing is None or listing.num_bytes is None else listing.num_bytes,
+        from_region=elsewhere,
     )
 
 

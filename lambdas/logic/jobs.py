@@ -42,6 +42,10 @@ EFA_ENVIRONMENT = {
 }
 """Variables that the Neuron tutorials set for EFA; FI_EFA_FORK_SAFE is for kernels before 5.15 only."""
 
+WITHOUT_HUGE_PAGES = {"FI_EFA_USE_HUGE_PAGE": "0"}
+"""libfabric's EFA provider allocates its buffers in ordinary pages (fi_efa(7)). Where a container may use no huge page
+although the node has some, an allocation of one can succeed and the first access end the program (SIGBUS)."""
+
 INTERFACE_VARIABLE = "CCOM_SOCKET_IFNAME"
 """Network interface of the first connection between nodes. The TorchX tutorial sets it for pods."""
 
@@ -281,6 +285,8 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
         environment[variables.PEAK_TFLOPS] = f"{instance.tflops_per_process:g}"
     if instance.uses_efa(ref.num_nodes):
         environment |= EFA_ENVIRONMENT
+        if not instance.huge_pages_of_pod_mib(ref.num_nodes):
+            environment |= WITHOUT_HUGE_PAGES
         interface = DESCRIPTIONS[ref.backend].network_interface
         if instance.uses_neuron and interface is not None:
             environment[INTERFACE_VARIABLE] = interface

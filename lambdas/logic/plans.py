@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from lambdas.logic.folders import cache_folder, filled, own_packages
+from lambdas.logic.folders import cache_folder, filled, own_cache, own_packages, run_folder
 from trainflow.deployment.backends import DESCRIPTIONS
 from trainflow.nodes.instances import HUGE_PAGES_OF_EFA_POD_MIB
 from trainflow.protocol.plan import (
+    AbandonedLocks,
     Code,
     CompileCache,
     Elastic,
@@ -48,6 +49,7 @@ def plan_of(run: Run, ref: JobRef, *, cache: CacheUse | None) -> Plan:
             return Plan(
                 secrets=_secrets(run),
                 locked_memory=_locked_memory(run, ref),
+                abandoned_locks=_abandoned_locks(run, ref, compiled=cache_folder(run.run_id, cache)),
                 code=_code(run),
                 precompile=Precompile(retry_failed=ref.attempt > 1),
                 report=_report(run),
@@ -57,6 +59,7 @@ def plan_of(run: Run, ref: JobRef, *, cache: CacheUse | None) -> Plan:
             return Plan(
                 secrets=_secrets(run),
                 locked_memory=_locked_memory(run, ref),
+                abandoned_locks=_abandoned_locks(run, ref),
                 node_test=_node_test(run, ref),
                 compile_cache=CompileCache(source=cache_folder(run.run_id, cache)) if cache else None,
                 resume=_resume(run, ref),
@@ -93,6 +96,20 @@ def _locked_memory(run: Run, ref: JobRef) -> LockedMemory | None:
     """The check of a gang over EFA; other gangs need none."""
     over_efa = run.spec.compute.instance.uses_efa(ref.num_nodes)
     return LockedMemory(mebibytes=HUGE_PAGES_OF_EFA_POD_MIB) if over_efa else None
+
+
+def _abandoned_locks(run: Run, ref: JobRef, *, compiled: str | None = None) -> AbandonedLocks | None:
+    """The removal of locks that an attempt before this one has left; None for the first attempt.
+
+    Args:
+        run: The run.
+        ref: The job.
+        compiled: Folder of the graphs that this job compiles for others.
+    """
+    if ref.attempt == 1:
+        return None
+    caches = dict.fromkeys(filter(None, (own_cache(run.run_id), compiled)))
+    return AbandonedLocks(job=ref.name, caches=tuple(caches), results=(run_folder(run.run_id),))
 
 
 def _node_test(run: Run, ref: JobRef) -> NodeTest | None:

@@ -29,6 +29,7 @@ WITHOUT_RESOURCE = {
     r"ssm:UpdateInstanceInformation|ssmmessages:(Create|Open)(Control|Data)Channel": (
         "an instance reports itself under an id that is unknown before; channels have no resource type"
     ),
+    r"fsx:Describe(FileSystems|DataRepositoryTasks)": "takes no resource",
     r"ssm:GetCommandInvocation": "takes no resource; only the sender knows the command's id",
 }
 """Actions that IAM cannot limit to resources (Service Authorization Reference), each with the reason for its use."""

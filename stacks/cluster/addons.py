@@ -14,7 +14,6 @@ from constructs import Construct
 from stacks.cluster.pod_identity import pod_identity
 from stacks.shared.acknowledgements import Reason
 from stacks.shared.aws_policies import attach_aws_policies
-from trainflow.nodes.daemon_sets import daemon_set
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 """Log groups of Container Insights, one for each kind of log (its user guide)."""
@@ -64,10 +63,7 @@ def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
     return (
         AddOn(name="coredns"),
         # Reports faulty Neuron devices to auto repair; without it, a node is healthy as long as its kubelet answers.
-        AddOn(
-            name="eks-node-monitoring-agent",
-            configuration={"nodeAgent": {"resources": {"requests": daemon_set("eks-node-monitoring-agent").requests}}},
-        ),
+        AddOn(name="eks-node-monitoring-agent"),
         # Without permissions: its controller makes and deletes file systems, and ours is made by CloudFormation.
         AddOn(name="aws-fsx-csi-driver"),
         AddOn(
@@ -77,9 +73,16 @@ def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
                 service_account="cloudwatch-agent",
                 managed_policy="CloudWatchAgentServerPolicy",
             ),
-            # Off, its chart has no Fluent Bit; the agent, which sends metrics and their events, stays (CloudWatch user
-            # guide, "Opt out of collecting container logs"; templates/linux/fluent-bit-daemonset.yaml of the chart).
-            configuration={"containerLogs": {"enabled": pod_logs}},
+            configuration={
+                # Off, its chart has no Fluent Bit; the agent, which sends metrics and their events, stays (CloudWatch
+                # user guide, "Opt out of collecting container logs"; templates/linux/fluent-bit-daemonset.yaml of the
+                # chart).
+                "containerLogs": {"enabled": pod_logs},
+                # On by default since version 5: the operator adds four init containers to every new Deployment behind a
+                # Service, Volcano and the training operator among them (CloudWatch user guide, "Enable Application
+                # Signals"; aws/amazon-cloudwatch-agent-operator, pkg/instrumentation/auto/monitor.go).
+                "manager": {"applicationSignals": {"autoMonitor": {"monitorAllServices": False}}},
+            },
         ),
     )
 

@@ -16,13 +16,9 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import IConstruct
 
-from stacks.orchestration.bundling import PYTHON
 from stacks.shared.acknowledgements import Reason, acknowledge, in_both_baselines
 from stacks.shared.aws_calls import accept_function_of_deployments
 from stacks.shared.aws_policies import IN_NETWORK
-
-RUNTIME = f"python{PYTHON}"
-"""Runtime of our own functions; the AWS CLI in CDK's layer (1.45.61) lists it as supported."""
 
 PUBLIC_CHARTS = ("ecr-public:GetAuthorizationToken", "sts:GetServiceBearerToken")
 """The handler logs in to the public registry of ECR before it pulls a chart."""
@@ -41,11 +37,11 @@ def narrow_kubectl_provider(cluster: eks.Cluster, log_group: logs.ILogGroup) -> 
     handler = provider.node.find_child("Handler")
     framework = provider.node.find_child("Provider").node.find_child("framework-onEvent")
     function = _resource(handler, lambda_.CfnFunction)
-    function.runtime = RUNTIME
     writes = _allow(["logs:CreateLogStream", "logs:PutLogEvents"], log_group.log_group_arn)
     stands = _allow(IN_NETWORK, "*")
     _grant(handler, writes, stands, _allow(PUBLIC_CHARTS, "*"), _allow(["eks:DescribeCluster"], cluster.cluster_arn))
     _grant(framework, writes, stands, _allow(["lambda:InvokeFunction", "lambda:GetFunction"], function.attr_arn))
+    acknowledge(handler, "AwsSolutions-L1", "Serverless-LambdaLatestVersion", reason=Reason.RUNTIME_OF_CDK)
     # It belonged to a policy that is no longer attached.
     handler.node.try_remove_child("HasEcrPublic")
     acknowledge(provider, "AwsSolutions-IAM5[Resource::*]", reason=Reason.NO_RESOURCE_LEVEL)

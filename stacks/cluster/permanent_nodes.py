@@ -25,7 +25,9 @@ CPUS = 2
 MEMORY_GIB = 8
 """Memory of either type."""
 
-ROOT_GIB = 50
+ROOT_GIB = 150
+"""The preflight's probe runs here in the image of the training: two versions of the largest one fit, beside those of
+staging and of CPU programs (`trainflow.nodes.image_disk`). 8 USD a month more than the 50 GiB of the system."""
 
 
 # Decision 70: small jobs have permanent nodes of their own, away from controllers.

@@ -54,6 +54,10 @@ PUSH = (
     "ecr:PutImage",
     "ecr:UploadLayerPart",
 )
+SOURCE_BUCKET = ("s3:GetBucketAcl", "s3:GetBucketLocation", "s3:ListBucket")
+"""CodeBuild calls these on the bucket of a source before it reads the object (CodeBuild user guide, "Allow CodeBuild to
+interact with other AWS services"; CDK grants the same by patterns)."""
+
 PULL = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 
 FIND_DIGEST = (
@@ -173,6 +177,7 @@ class ImagesStack(cdk.Stack):
         allowed: list[tuple[tuple[str, ...], list[str]]] = [
             (("logs:CreateLogStream", "logs:PutLogEvents"), [self._log_group.log_group_arn]),
             (("s3:GetObject", "s3:GetObjectVersion"), [source]),
+            (SOURCE_BUCKET, [self._source.bucket.bucket_arn]),
             (("kms:Decrypt", "kms:GenerateDataKey"), [self._key.key_arn]),
             (PUSH, [self.repository.repository_arn]),
             (("ecr:GetAuthorizationToken",), ["*"]),

@@ -310,15 +310,16 @@ class TaskGrants(SharedGrants):
         repository = self._resources.images.tools_repository_arn
         return [allow("ecr:DescribeImages", on=repository)] if repository else []
 
-    def _import_names(self) -> list[Grant]:
-        """Permissions from the FSx for Lustre user guide ('API permissions'): a task is a resource of its own."""
+    def _import_names(self) -> Grants:
+        """Permissions from the FSx for Lustre user guide ('API permissions'): a task is a resource of its own, which
+        only the call that lists them cannot name (Service Authorization Reference)."""
         shared, stack = self._storage.shared, self._resources.stack
         if shared is None:
             return []
         file_system = stack.format_arn(service="fsx", resource="file-system", resource_name=shared.file_system_id)
         tasks = stack.format_arn(service="fsx", resource="task", resource_name="*")
-        create, describe = "fsx:CreateDataRepositoryTask", "fsx:DescribeDataRepositoryTasks"
+        create = "fsx:CreateDataRepositoryTask"
         return [
-            allow(create, on=file_system),
-            allow(create, describe, on=tasks, pattern_because=Reason.SERVICES_CHOOSE_IDS),
+            allow(create, on=[file_system, tasks], pattern_because=Reason.SERVICES_CHOOSE_IDS),
+            self.policies.read_imports,
         ]

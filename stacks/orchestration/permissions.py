@@ -97,7 +97,8 @@ def acknowledge_patterns(construct: Construct, grants: Iterable[Grant]) -> None:
             continue
         for resource in grant.statement.resources:
             arn = _as_in_template(cdk.Stack.of(construct).resolve(resource))
-            acknowledge(construct, f"AwsSolutions-IAM5[Resource::{arn}]", reason=grant.pattern_because)
+            if "*" in arn:
+                acknowledge(construct, f"AwsSolutions-IAM5[Resource::{arn}]", reason=grant.pattern_because)
 
 
 def _as_in_template(value: Any) -> str:
@@ -166,6 +167,7 @@ class SharedPolicies(Construct):
         )
         self.read_launches = policy(self, "ReadLaunches", allow("autoscaling:DescribeScalingActivities", on="*"))
         self.read_instances = policy(self, "ReadInstances", allow("autoscaling:DescribeAutoScalingGroups", on="*"))
+        self.read_imports = policy(self, "ReadImports", allow("fsx:DescribeDataRepositoryTasks", on="*"))
         self.stand_in_network = self._stand_in_network() if in_network else None
         self.use_slurm = policy(self, "UseSlurm", *slurm) if slurm else None
         self.deliver_logs = policy(

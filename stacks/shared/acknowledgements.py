@@ -22,6 +22,10 @@ class Reason(StrEnum):
         "CDK's function for custom resources runs during a deployment and at no other time. CloudFormation waits "
         "for its answer: a call that fails, fails the deployment and is in its log."
     )
+    RUNTIME_OF_CDK = (
+        "The function of CDK that applies manifests and charts keeps the runtime that CDK generates and tests it with. "
+        "Everything in the cluster depends on it, and a newer runtime is supported no longer than CDK's next version."
+    )
     NO_RESOURCE_LEVEL = (
         "AWS's service authorization reference lists no resource type for these actions: traces, metrics (limited to "
         "Trainflow's namespace by a condition), network interfaces of functions in a VPC, log deliveries, logins to a "

@@ -72,7 +72,9 @@ class FakeKubernetesApi:
         answer = getattr(self, f"_{verb}")(stored, name or (body and body["metadata"]["name"]), body, query_params)
         return Answer(json.dumps(answer).encode())
 
-    def _create(self, resource: str, name: str, body: Any, _query: Any) -> Any:
+    def _create(self, resource: str, name: str, body: Any, query: Any) -> Any:
+        if ("dryRun", "All") in query:
+            return body
         if (resource, name) in self.objects:
             raise client.ApiException(status=409, reason="AlreadyExists")
         body["metadata"]["resourceVersion"] = "1"

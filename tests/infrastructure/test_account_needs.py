@@ -110,10 +110,12 @@ def test_permanent_nodes_count_with_one_more_while_they_are_replaced() -> None:
         for group in _configuration().capacity.nodegroups
         if group.quota == "standard_on_demand"
     )
-    assert needs.vcpus_wanted(_configuration())["standard_on_demand"][1] == others + most
+    assert needs.vcpus_wanted(_configuration())["standard_on_demand"].everything == others + most
     cluster = _configuration().cluster.model_copy(update={"small_job_nodes": 2})
     with_small_jobs = _configuration().model_copy(update={"cluster": cluster})
-    assert needs.vcpus_wanted(with_small_jobs)["standard_on_demand"][1] == others + most + 3 * permanent_nodes.CPUS
+    assert (
+        needs.vcpus_wanted(with_small_jobs)["standard_on_demand"].everything == others + most + 3 * permanent_nodes.CPUS
+    )
 
 
 def test_every_service_that_the_stacks_make_something_in_is_among_the_simulated_actions() -> None:

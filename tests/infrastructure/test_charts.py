@@ -16,6 +16,7 @@ import pytest
 import yaml
 from kubetwin.controllers.scheduling import pod_requests
 from kubetwin.model.quantity import parse_quantity
+from kubetwin.model.selectors import label_selector_of
 from kubetwin_testing.kubernetes_cli import program
 
 from stacks.cluster.addons import BEFORE_NODES, on_nodes
@@ -108,6 +109,59 @@ def test_every_namespace_of_a_chart_exists(chart: Chart) -> None:
 def test_the_neuron_charts_own_namespace_would_be_missing() -> None:
     (neuron,) = (chart for chart in CHARTS if chart.name == "neuron-helm-chart")
     assert missing_namespaces(neuron, {}) == {"neuron-healthcheck-system"}
+
+
+PODS_OF_RUNS = (
+    yaml.safe_load(Path("tests/assets/manifests/digits-mlp-training.yaml").read_text())["metadata"]["labels"],
+    {"jobset.sigs.k8s.io/jobset-name": "bert", "trainflow/run": "bert"},
+)
+"""Labels of a pod that we make, and of one that JobSet's controller makes."""
+
+WORKLOADS = {"pods", "deployments", "daemonsets", "statefulsets", "namespaces"}
+"""Objects that are not those of one chart: its webhooks reach into what others have installed."""
+
+
+def foreign_webhooks(name: str) -> Iterator[dict[str, Any]]:
+    """Webhooks of a chart on the pods of runs and on the workloads of others that are not switched off."""
+    values = merged(DEFAULTS[name]["values"], OURS[name])
+    for webhook in DEFAULTS[name].get("webhooks", ()):
+        selector = label_selector_of(webhook.get("objects"))
+        on_workloads = bool({"deployments", "namespaces"} & set(webhook["resources"]))
+        on_runs = "pods" in webhook["resources"] and any(map(selector.matches, PODS_OF_RUNS))
+        off = "switch" in webhook and not value(values, webhook["switch"])
+        if (on_workloads or on_runs) and not off:
+            yield webhook
+
+
+def test_the_only_webhooks_on_pods_of_runs_are_those_of_the_backend_that_the_run_asks_for() -> None:
+    found = {(name, each["name"]) for name in OURS for each in foreign_webhooks(name)}
+    assert found == {("jobset", "mutate--v1-pod.x-k8s.io"), ("jobset", "validate--v1-pod.x-k8s.io")}
+
+
+def test_what_an_add_on_changes_of_other_objects_by_default_is_off() -> None:
+    switches = {
+        (name, each["switch"]) for name in OURS for each in DEFAULTS[name].get("webhooks", ()) if "switch" in each
+    }
+    assert {name for name, _ in switches} == {"amazon-cloudwatch-observability"}
+    for name, switch in switches:
+        assert value(DEFAULTS[name]["values"], switch) is True
+        assert value(OURS[name], switch) is False
+
+
+def test_a_chart_that_declares_what_a_controller_writes_keeps_its_values() -> None:
+    """Helm 4 refuses each of its upgrades ("Apply failed with 4 conflicts"), so change its values with a version that
+    no longer declares these fields."""
+    sharing = {name: DEFAULTS[name]["installed_values"] for name in OURS if "shared_fields" in DEFAULTS[name]}
+    assert sharing == {name: OURS[name] for name in sharing}
+    assert set(sharing) == {"jobset"}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_webhook_on_foreign_objects_says_when_it_acts_and_none_of_them_holds_up_pods_of_others(name: str) -> None:
+    for webhook in DEFAULTS[name].get("webhooks", ()):
+        if WORKLOADS & set(webhook["resources"]):
+            assert webhook["acts"]
+            assert webhook["on_failure"] == "Ignore" or "objects" in webhook
 
 
 @pytest.mark.slow

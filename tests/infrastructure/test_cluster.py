@@ -27,6 +27,7 @@ from lambdas.logic.jobs import Job
 from local.shared_storage import NAMESPACE_LABELS
 from stacks.checks.packs import PACKS
 from stacks.cluster import workload
+from stacks.cluster.addons import on_nodes
 from stacks.cluster.network_policies import network_policy_manifests
 from stacks.cluster.stack import KUBERNETES_VERSIONS, ClusterReference, ClusterStack, existing_cluster
 from stacks.network.stack import NetworkStack
@@ -296,6 +297,14 @@ def test_the_function_that_administers_the_cluster_can_do_nothing_else_in_the_ac
     assert {action for action in allowed if action.startswith("eks:")} == {"eks:DescribeCluster"}
 
 
+def test_the_kubectl_handler_has_the_runtime_that_cdk_generates_and_tests_it_with() -> None:
+    """`KubectlFunction` in aws-cdk-lib 2.275, custom-resource-handlers/dist/aws-eks-v2/kubectl-provider.generated."""
+    runtimes = {
+        function["Runtime"] for name, function in of_type("AWS::Lambda::Function").items() if "ProviderHandler" in name
+    }
+    assert runtimes == {"python3.13"}
+
+
 def test_every_group_may_do_exactly_what_its_calls_use() -> None:
     rules = of_kind("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     ours = [rule for rule in rules if rule["metadata"]["labels"].get("app.kubernetes.io/managed-by") == "trainflow"]
@@ -494,7 +503,14 @@ def test_the_configuration_says_whether_what_pods_write_is_sent_to_cloudwatch(wh
         for addon in made.values()
         if "ConfigurationValues" in addon["Properties"]
     }
-    assert values["amazon-cloudwatch-observability"] == {"containerLogs": {"enabled": sent}}
+    assert values["amazon-cloudwatch-observability"]["containerLogs"] == {"enabled": sent}
+
+
+def test_the_cloudwatch_add_on_adds_nothing_to_the_pods_of_controllers() -> None:
+    (observability,) = (each for each in on_nodes(pod_logs=True) if each.name == "amazon-cloudwatch-observability")
+    assert observability.configuration is not None
+    signals = observability.configuration["manager"]["applicationSignals"]
+    assert signals == {"autoMonitor": {"monitorAllServices": False}}
 
 
 def test_add_ons_go_with_the_cluster() -> None:

@@ -7,15 +7,21 @@ import os
 import re
 import subprocess
 import sys
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_codebuild as codebuild
+from aws_cdk import aws_s3 as s3
 from aws_cdk import cx_api
+from aws_cdk.assertions import Template
 
 from lambdas.backends import job as indexed_job
 from lambdas.logic.jobs import Job
+from stacks.checks.templates import listed
 from stacks.images import context
 from stacks.images.stack import TOOLS, ImagesStack, kinds_of_images
 from tests.infrastructure.alone import PINNED, Resources, configuration, make_app, of_type, settings, the_only
@@ -180,6 +186,23 @@ def test_builds_push_to_their_repository_and_read_their_source_and_may_do_nothin
             assert statement["Resource"] == {"Fn::GetAtt": [repository, "Arn"]}
         if statement["Resource"] == "*":
             assert actions == ["ecr:GetAuthorizationToken"]
+
+
+def test_a_build_may_do_with_its_source_what_cdk_grants_a_project_of_its_own() -> None:
+    """CDK grants patterns; ours name the actions, and every pattern for reading is used."""
+    stack = cdk.Stack()
+    bucket = s3.Bucket.from_bucket_name(stack, "Bucket", "sources")
+    codebuild.Project(stack, "Project", source=codebuild.Source.s3(bucket=bucket, path="source.zip"))
+    theirs = _allowed(Template.from_stack(stack).to_json()["Resources"], "s3:")
+    ours = _allowed(_images(), "s3:")
+    assert {pattern for pattern in theirs if not any(fnmatch(action, pattern) for action in ours)} == set()
+    assert {action for action in ours if not any(fnmatch(action, pattern) for pattern in theirs)} == set()
+
+
+def _allowed(resources: dict[str, Any], service: str) -> set[str]:
+    policies = of_type(resources, "AWS::IAM::Policy").values()
+    statements = [statement for policy in policies for statement in policy["PolicyDocument"]["Statement"]]
+    return {action for each in statements for action in listed(each["Action"]) if action.startswith(service)}
 
 
 def test_a_base_in_another_private_registry_may_be_pulled() -> None:

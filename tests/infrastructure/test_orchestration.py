@@ -200,20 +200,27 @@ def test_only_stage_data_may_import_names_and_only_into_the_deployments_file_sys
         if "LINKED_FILE_SYSTEM" in named["Variables"]
     }
     granted = {
-        (name, action, json.dumps(statement["Resource"]).replace(file_system, "OURS"))
+        (name, action, json.dumps(resource).replace(file_system, "OURS"))
         for name, role in template.items()
         if role["Type"] == "AWS::IAM::Role"
         for policy in role["Properties"].get("Policies", ())
         for statement in policy["PolicyDocument"]["Statement"]
         for action in listed(statement["Action"])
+        for resource in listed(statement["Resource"])
         if action.startswith("fsx:")
     }
     assert {name[: len("StageData")] for name, _, _ in granted} == {"StageData"}
     assert sorted((action, resource.split(":")[-1]) for _, action, resource in granted) == [
         ("fsx:CreateDataRepositoryTask", 'file-system/", OURS]]}'),
         ("fsx:CreateDataRepositoryTask", 'task/*"]]}'),
-        ("fsx:DescribeDataRepositoryTasks", 'task/*"]]}'),
     ]
+    (reads,) = (name for name, each in template.items() if "DescribeDataRepositoryTasks" in json.dumps(each))
+    readers = {
+        name[: len("StageData")]
+        for name, role in template.items()
+        if role["Type"] == "AWS::IAM::Role" and {"Ref": reads} in role["Properties"].get("ManagedPolicyArns", ())
+    }
+    assert readers == {"StageData"}
 
 
 def test_without_a_file_system_of_its_own_a_deployment_links_nothing() -> None:

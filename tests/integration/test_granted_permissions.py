@@ -152,7 +152,7 @@ NOT_REACHED: Mapping[str, Mapping[str, str]] = {
             "tests/unit/lambdas/test_staging.py"
         ),
         "fsx:CreateDataRepositoryTask on task/*": "tests/unit/lambdas/test_staging.py",
-        "fsx:DescribeDataRepositoryTasks on task/*": "tests/unit/lambdas/test_staging.py",
+        "fsx:DescribeDataRepositoryTasks on *": "tests/unit/lambdas/test_staging.py",
     },
     "Preflight": {
         "s3:GetObject on trainflow-data/data/*": STAGED,

@@ -29,8 +29,8 @@ Each quota has two fields, `…on_demand` and `…spot`; those of accelerated ty
   on it, and AWS publishes no numbers of processes for it; it has no EFA, so a gang has one node.
 * A pod requests as many GPUs as it has processes; the NVIDIA device plugin (chart `nvidia-device-plugin`) shows it
   those and no others. A gang on types without EFA communicates over TCP.
-* Types with EFA use it when a gang has more than one node: every interface, and huge pages. CPU types do without,
-  because EKS's standard image has no software for it.
+* Types with EFA use it when a gang has more than one node: every interface, and with GPUs huge pages. CPU types do
+  without: their processes communicate over TCP.
 * trn2u is missing because it is sold as whole UltraServers; g5g, m7g and the like because they are Arm; g6f because it
   has fractions of GPUs.
 * Trainflow's tests ran on none of these types: they run in the twin, whose nodes advertise what the table says.

@@ -88,7 +88,8 @@ CHARTS = (
         repository="oci://registry.k8s.io/jobset/charts/jobset",
         version="0.12.0",
         namespace="jobset-system",
-        # Its own values request half a vCPU, a quarter of a system node, for a handful of jobs.
+        # Its own values request half a vCPU, a quarter of a system node, for a handful of jobs. Do not change them with
+        # this version: Helm 4 refuses its upgrades (kubernetes-sigs/jobset, issue 1205, mended after 0.12.0).
         values={"controller": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}}}},
         awaited=True,
     ),

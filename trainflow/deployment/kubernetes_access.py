@@ -54,7 +54,8 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.EXAMINE: (
         *(_rule(kind.group, kind.plural, "get") for kind in KUBERNETES_KINDS.values() if kind.software),
         _rule("batch", "jobs", "create", "get"),
-        _rule("", "pods", "get", "list"),
+        _rule("", "pods", "create", "get", "list"),
+        _rule("", "resourcequotas", "list"),
         _rule("", "events", "list"),
         _rule("", "services", "create", "get"),
         _rule("", "pods/log", "get"),

@@ -43,12 +43,16 @@ DEVICE_PLUGINS = {
 HUGE_PAGES = "hugepages-2Mi"
 """Resource of pages of 2 MiB, which libfabric's EFA provider allocates its buffers from."""
 
-HUGE_PAGES_OF_EFA_NODE = 5128
-"""Huge pages that the EKS accelerated images set aside on nodes with EFA (EKS user guide, "Run machine learning
-training on Amazon EKS with Elastic Fabric Adapter"); they are taken out of the node's memory."""
+HUGE_PAGES_PER_CORE = 110
+"""Huge pages that the EFA package of EKS' images sets aside for each core: 110 MB for each of two endpoints
+(awslabs/libfabric-ci-scripts, efa-check.sh, pull 122; bottlerocket-os/bottlerocket-core-kit, pull 141). They are taken
+out of the node's memory, whether a pod requests them or not."""
+
+THREADS_PER_CORE = 2
+"""vCPUs of a core of every type with EFA here."""
 
 HUGE_PAGES_OF_EFA_POD_MIB = 5120
-"""Request in the EKS user guide's examples of EFA; half of what a node sets aside. EFA locks these pages."""
+"""Request in the EKS user guide's examples of EFA with GPUs. EFA locks these pages."""
 
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 """Well-known node label; the older `beta.kubernetes.io/instance-type` is deprecated."""
@@ -197,8 +201,10 @@ class InstanceType:
 
     @property
     def huge_pages_mib(self) -> int:
-        """Memory in huge pages, in MiB."""
-        return 2 * HUGE_PAGES_OF_EFA_NODE if self.efa_interfaces else 0
+        """Memory of a node in huge pages, in MiB."""
+        if not self.efa_interfaces:
+            return 0
+        return 2 * (self.vcpus // THREADS_PER_CORE * HUGE_PAGES_PER_CORE + 1)
 
     @property
     def devices(self) -> dict[str, int]:
@@ -215,6 +221,16 @@ class InstanceType:
     def uses_efa(self, num_nodes: int) -> bool:
         """Whether a gang communicates over EFA: it has more than one node, and the type has EFA."""
         return self.efa_interfaces > 0 and num_nodes > 1
+
+    def huge_pages_of_pod_mib(self, num_nodes: int) -> int:
+        """Huge pages that a pod of a gang requests, in MiB.
+
+        None with Neuron: AWS's samples of training over EFA on EKS request none (aws-neuron/aws-neuron-eks-samples),
+        and a node whose kubelet advertises none would take no such pod (awslabs/amazon-eks-ami, issue 2367).
+        """
+        if self.uses_neuron or not self.uses_efa(num_nodes):
+            return 0
+        return min(HUGE_PAGES_OF_EFA_POD_MIB, self.huge_pages_mib)
 
     @property
     def has_scratch(self) -> bool:

@@ -14,10 +14,7 @@ from trainflow.deployment.kubernetes_names import (
     REPLACED_ANNOTATION,
 )
 from trainflow.nodes.instances import HUGE_PAGES, INSTANCE_TYPE_LABEL
-
-BINARY_UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
-"""Units of amounts of memory, as a kubelet writes them; an amount without a unit is in bytes."""
-
+from trainflow.observed.quantity import parse_quantity
 
 TROUBLE_BY_TAINT = {
     "node.kubernetes.io/out-of-service": "NodeShutdown",
@@ -99,9 +96,13 @@ class Node:
     @property
     def huge_pages_mib(self) -> int:
         """Memory that it sets aside in pages of 2 MiB, in MiB."""
-        amount = self.allocatable.get(HUGE_PAGES, "0")
-        unit = next((unit for unit in BINARY_UNITS if amount.endswith(unit)), "")
-        return int(amount.removesuffix(unit)) * BINARY_UNITS.get(unit, 1) // 2**20
+        return int(parse_quantity(self.allocatable.get(HUGE_PAGES, "0"))) // 2**20
+
+    @property
+    def disk_bytes(self) -> int | None:
+        """Disk that it offers to images and pods together; None if its kubelet reports none."""
+        amount = self.allocatable.get("ephemeral-storage")
+        return int(parse_quantity(amount)) if amount is not None else None
 
 
 def read_node(manifest: Mapping[str, Any]) -> Node:

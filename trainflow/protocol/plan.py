@@ -60,6 +60,18 @@ class LockedMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AbandonedLocks:
+    """Remove the lock files that processes of an earlier attempt have left."""
+
+    job: str
+    """Name of this job: its nodes remove locks once."""
+    caches: tuple[str, ...]
+    """Folders of files that may be lost."""
+    results: tuple[str, ...] = ()
+    """Folders of results, where only an empty file can be a lock."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeTest:
     """Test devices and network of the gang's nodes."""
 
@@ -220,6 +232,8 @@ class Plan:
     one."""
     locked_memory: LockedMemory | None = None
     """Before all that takes time: the check takes none, and EFA would fail late, inside the first step."""
+    abandoned_locks: AbandonedLocks | None = None
+    """Before every step that the nodes of a gang meet in: from then on locks may be their own."""
     node_test: NodeTest | None = None
     """Before anything is copied or installed for a gang that may have to leave a node. The test runs with the image's
     own packages, so it comes before the code's are on the path."""

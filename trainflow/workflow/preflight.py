@@ -14,6 +14,13 @@ class Unknown:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """The cluster's refusal of an object, in its own words."""
+
+    message: str
+
+
+@dataclass(frozen=True)
 class Zone:
     """An Availability Zone by its two names: the same id is the same place in every account."""
 
@@ -76,6 +83,8 @@ class ClusterFacts:
     priority_class: bool | Unknown = True
     policies_enforced: bool | Unknown = True
     """Whether the cluster's network plugin enforces network policies."""
+    disks: tuple[int, ...] | Unknown = ()
+    """Bytes that each node for small programs offers to images and pods; empty if no kubelet reports them."""
     kind_installed: bool | Unknown = True
     """Whether the cluster knows the kind of job that the backend makes."""
 
@@ -90,6 +99,8 @@ class DatasetFacts:
     num_bytes: int | Unknown = 0
     is_verifiable: bool | None = None
     """Whether S3 keeps a checksum of the archive; None where it is not known, or not needed."""
+    from_region: str | None = None
+    """Region of its bucket, if that is another one than the deployment's."""
     etag: str | None = None
     """ETag that staging records to recognize a new upload; None if only staging can read it."""
 

@@ -19,9 +19,10 @@ from lambdas.gateways.examination import Examination
 from lambdas.gateways.held_objects import HeldObjects
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import Capacity
-from lambdas.logic.jobs import Job
-from lambdas.logic.preflight.account import account_findings, tools_image_findings
-from lambdas.logic.preflight.findings import Finding, Problem
+from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.preflight.account import account_findings, image_room_findings, tools_image_findings
+from lambdas.logic.preflight.admission import Admission, admission_findings, distinct_pods
+from lambdas.logic.preflight.findings import Finding, Problem, problems
 from trainflow.deployment.image_names import in_private_ecr
 from trainflow.errors import NodegroupNotFound
 from trainflow.nodes.instances import nodegroup_name
@@ -32,7 +33,7 @@ from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.record.placement import Placement, placement_of
 from trainflow.spec.run_spec import RunSpec
-from trainflow.workflow.preflight import AccountFacts, Probed, Unknown, Zone
+from trainflow.workflow.preflight import AccountFacts, ClusterFacts, Probed, Unknown, Zone
 from trainflow.workflow.run import JobPhase, JobRef, Run, Stage
 
 
@@ -99,8 +100,21 @@ class KubernetesBackend(KubernetesCluster):
         if with_probe:
             start_probe()  # it starts while AWS is being asked
         zones, in_account = self._account(run.spec)
-        in_cluster = cluster_findings(self._kind, run.spec, facts, zones=zones)
-        return Examined((*in_account, *in_cluster, *_tools_image(run)), probe_started=with_probe)
+        in_cluster = [*cluster_findings(self._kind, run.spec, facts, zones=zones), *_images(run, facts)]
+        admission = self._admission(run) if with_probe else []
+        others = [*in_account, *in_cluster]
+        # A missing priority class, or too many nodes, would be refused once more in the words of admission.
+        return Examined((*others, *(() if problems(others) else admission)), probe_started=with_probe)
+
+    def _admission(self, run: Run) -> list[Finding]:
+        """Findings about what the cluster would make of the pods of the training."""
+        job = job_of(run, Stage.TRAINING, 1, artifacts_url=self._deployment.artifacts.url_of(run.run_id))
+        examination = self._examination
+        admissions = [
+            Admission(sent=pod, answer=examination.admitted(pod), number=number)
+            for pod, number in distinct_pods(self.render(job), job=job.ref.name)
+        ]
+        return list(admission_findings(admissions, examination.quotas(), run.spec.compute.instance))
 
     def program_digest(self, probe: JobRef, _seen: Probed | Finding) -> str | None:
         """Digest of the image, from the node that runs the probe."""
@@ -169,8 +183,10 @@ def _quota(spec: RunSpec, nodegroup: Nodegroup) -> Any:
     return account.vcpu_quota(quota) if quota else None
 
 
-def _tools_image(run: Run) -> Iterator[Finding]:
-    """Findings about the tools' image in ECR. Images in other registries are not checked."""
-    image = in_private_ecr(run.tools_image) if run.tools_image else None
-    if run.tools_image and image:
-        yield from tools_image_findings(run.tools_image, account.has_image(image))
+def _images(run: Run, facts: ClusterFacts) -> Iterator[Finding]:
+    """Findings about images in ECR. Images in other registries are not checked."""
+    tools, program = (in_private_ecr(name) if name else None for name in (run.tools_image, run.spec.workload.image))
+    if run.tools_image and tools:
+        yield from tools_image_findings(run.tools_image, account.image_bytes(tools))
+    if program:
+        yield from image_room_findings(run.spec.workload, account.image_bytes(program), facts.disks)

@@ -29,7 +29,6 @@ from trainflow.deployment.kubernetes_names import (
 from trainflow.nodes.instances import (
     EFA_INTERFACE,
     HUGE_PAGES,
-    HUGE_PAGES_OF_EFA_POD_MIB,
     INSTANCE_TYPE_LABEL,
     InstanceType,
     nodegroup_name,
@@ -374,9 +373,11 @@ def _resources(job: Job) -> dict[str, dict[str, str]]:
 
 
 def _devices(instance: InstanceType, processes_per_node: int, *, num_nodes: int) -> dict[str, str]:
-    """Whole chips or GPUs that cover the processes; all EFA interfaces, and huge pages, when the gang spans nodes."""
+    """Whole chips or GPUs that cover the processes; all EFA interfaces, and GPUs' huge pages, when the gang spans
+    nodes."""
     devices = {resource: str(count) for resource, count in instance.devices_of(processes_per_node).items()}
     if instance.uses_efa(num_nodes):
         devices[EFA_INTERFACE] = str(instance.efa_interfaces)
-        devices[HUGE_PAGES] = f"{HUGE_PAGES_OF_EFA_POD_MIB}Mi"
+    if huge_pages_mib := instance.huge_pages_of_pod_mib(num_nodes):
+        devices[HUGE_PAGES] = f"{huge_pages_mib}Mi"
     return devices

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from trainflow.nodes.instances import DEVICE_PLUGINS, HUGE_PAGES, HUGE_PAGES_OF_EFA_POD_MIB
+from trainflow.nodes.instances import DEVICE_PLUGINS, HUGE_PAGES
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.spec.run_spec import Compute, RunSpec
 from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
@@ -31,6 +31,8 @@ def cluster_findings(
     yield from _claim(facts.claim, zones)
     yield from _plugins(compute, facts.plugins)
     yield from _policies(compute, facts.policies_enforced)
+    if isinstance(facts.disks, Unknown):
+        yield Note(f"workload.image: whether a node for small programs has room for it: {facts.disks.reason}.")
 
 
 def can_run_pods(facts: ClusterFacts) -> bool:
@@ -109,10 +111,11 @@ def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Findi
                     f"compute.instance_type is {instance.name}, but no ready node of it advertises "
                     f"{wanted[device]} {device}; check the daemon set {DEVICE_PLUGINS[device]} on these nodes."
                 )
-        if instance.uses_efa(compute.num_nodes) and plugins.huge_pages_mib < HUGE_PAGES_OF_EFA_POD_MIB:
+        requested = instance.huge_pages_of_pod_mib(compute.num_nodes)
+        if plugins.huge_pages_mib < requested:
             yield Problem(
                 f"compute.instance_type is {instance.name}, but its ready nodes set aside {plugins.huge_pages_mib} MiB "
-                f"of {HUGE_PAGES}, and a pod that uses EFA requests {HUGE_PAGES_OF_EFA_POD_MIB} MiB; give the "
+                f"of {HUGE_PAGES}, and a pod that uses EFA requests {requested} MiB; give the "
                 "node group the EKS accelerated AMI, which sets them aside, or set vm.nr_hugepages on its nodes."
             )
         return

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.errors import GangTooLarge
+from trainflow.nodes.image_disk import bytes_for
 from trainflow.nodes.offerings import OFFERINGS
 from trainflow.nodes.training_nodes import Nodegroup
 from trainflow.spec.gang_fit import require_fit
 from trainflow.spec.run_spec import Compute, RunSpec
+from trainflow.spec.workload import Workload
 from trainflow.workflow.preflight import AccountFacts, Quota, Unknown, Zone
+
+GIB = 2**30
 
 
 def account_findings(
@@ -32,19 +36,40 @@ def account_findings(
     yield from _quota(spec.compute, nodegroup, facts.quota)
 
 
-def tools_image_findings(image: str, is_there: bool | Unknown) -> Iterator[Finding]:
+def tools_image_findings(image: str, size: int | Unknown | None) -> Iterator[Finding]:
     """Findings about the image of staging and publishing.
 
     Args:
         image: Name of the image.
-        is_there: Whether ECR has it.
+        size: Its size in ECR; None if ECR lacks it.
     """
-    if isinstance(is_there, Unknown):
-        yield Note(f"Whether the image of staging and publishing, '{image}', is in ECR: {is_there.reason}.")
-    elif not is_there:
+    if isinstance(size, Unknown):
+        yield Note(f"Whether the image of staging and publishing, '{image}', is in ECR: {size.reason}.")
+    elif size is None:
         yield Problem(
             f"The image of staging and publishing, '{image}', is not in ECR; build it with `make images CONFIG=…`, or "
             "push it there if it is the configuration's images.tools."
+        )
+
+
+def image_room_findings(
+    workload: Workload, size: int | Unknown | None, disks: Sequence[int] | Unknown
+) -> Iterator[Finding]:
+    """A problem if no node for small programs, where the probe runs, can hold the program's image.
+
+    Args:
+        workload: Workload of the spec.
+        size: Compressed size of its image.
+        disks: Bytes that these nodes offer to images and pods.
+    """
+    if isinstance(size, Unknown) or isinstance(disks, Unknown) or not size or not disks:
+        return
+    needed = bytes_for([size])
+    if max(disks) < needed:
+        yield Problem(
+            f"workload.image is '{workload.image}', which takes about {needed / GIB:.0f} GiB with the system while a "
+            f"node unpacks it, and the nodes for small programs have {max(disks) / GIB:.0f} GiB; give these nodes "
+            "larger disks, or make the image smaller."
         )
 
 

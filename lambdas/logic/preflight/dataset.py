@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from trainflow.spec.run_spec import Dataset
-from trainflow.workflow.preflight import DatasetFacts, Probed
+from trainflow.workflow.preflight import DatasetFacts, Probed, Unknown
 
 WAYS_OUT = (
     "correct the URL, put it below data/ of the data bucket, set dataset.public if its bucket is public, or add its "
@@ -14,6 +14,10 @@ WAYS_OUT = (
 )
 """Advice for the user. S3 does not distinguish a missing object from one that may not be read, and Preflight may read
 less than the pods."""
+
+
+NAT_USD_PER_GB = 0.045
+"""Price of a GB through a NAT gateway (Amazon VPC pricing, us-west-2, November 2026)."""
 
 
 def dataset_findings(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]:
@@ -34,6 +38,20 @@ def dataset_findings(dataset: Dataset, facts: DatasetFacts) -> Iterator[Finding]
             f"dataset.url: {dataset.url} is not verifiable, because S3 keeps no checksum of it: damaged bytes would "
             "not be noticed; give dataset.sha256 or dataset.manifest_url, or upload it again with a checksum."
         )
+    if facts.from_region is not None and facts.is_there:
+        yield _cross_region(dataset, facts.from_region, facts.num_bytes)
+
+
+def _cross_region(dataset: Dataset, region: str, num_bytes: int | Unknown) -> Note:
+    """The note on what staging costs: an S3 gateway endpoint serves the buckets of its own Region only."""
+    price = f"{NAT_USD_PER_GB:g} USD a GB"
+    if not isinstance(num_bytes, Unknown):
+        gigabytes = num_bytes / 1e9
+        price = f"{gigabytes * NAT_USD_PER_GB:.2f} USD for {gigabytes:.1f} GB ({price})"
+    return Note(
+        f"dataset.url: {dataset.url} is in {region}, so that its first staging goes through the NAT gateway, for about "
+        f"{price}; the bucket's owner pays for the transfer between Regions. A copy in the data bucket costs neither."
+    )
 
 
 def needs_stored_checksum(dataset: Dataset) -> bool:

@@ -280,11 +280,11 @@ def _kms(operation: str, parameters: Parameters, resources: Resources) -> list[P
 
 
 def _fsx(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
-    """A task is a resource of its own (FSx for Lustre user guide, 'API permissions')."""
+    """A task is a resource of its own (FSx for Lustre user guide, 'API permissions'); calls that list take none."""
     task = Permission(f"fsx:{operation}", _arn(resources, "fsx", "task/*"))
     file_system = parameters.get("FileSystemId")
     if operation != "CreateDataRepositoryTask" or not file_system:
-        return [task]
+        return [Permission(f"fsx:{operation}", "*")]
     return [Permission(f"fsx:{operation}", _arn(resources, "fsx", f"file-system/{file_system}")), task]
 
 

@@ -21,7 +21,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import SPEC, run_of, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CONTEXT, Aws
 from trainflow.protocol.compile_cache import NEVER_SHAPE_GRAPHS
-from trainflow.protocol.plan import CompileCache, LockedMemory, Precompile
+from trainflow.protocol.plan import AbandonedLocks, CompileCache, LockedMemory, Precompile
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.compile_cache import CacheState, CacheUse, Hold, new_lease, own_folder
 from trainflow.workflow.event_bound import LONGEST_CACHE_WAIT
@@ -308,11 +308,26 @@ SHARED = CacheUse(key=KEY, folder=f"{KEY}/bert-0123456789ab", hold=Hold.READ)
 
 
 def behind_the_check(job: Job) -> list[Any]:
-    """The steps of a node that lets enough memory be locked."""
+    """The steps of a node that lets enough memory be locked, and that holds no lock of an earlier attempt."""
     assert job.plan is not None
     check, *steps = job.plan.steps
     assert isinstance(check, LockedMemory)
-    return steps
+    return [step for step in steps if not isinstance(step, AbandonedLocks)]
+
+
+def test_an_attempt_after_the_first_begins_without_the_locks_of_the_one_before() -> None:
+    run, own = run_of(), "/cache/runs/bert-0123456789ab"
+    first, second = (job_of(run, Stage.TRAINING, attempt, artifacts_url="s3://a/").plan for attempt in (1, 2))
+    assert first is not None
+    assert second is not None
+    assert first.abandoned_locks is None
+    assert second.abandoned_locks == AbandonedLocks(
+        job="bert-0123456789ab-training-2", caches=(own,), results=("/runs/bert-0123456789ab",)
+    )
+    compiled = job_of(run, Stage.PRECOMPILE, 2, artifacts_url="s3://a/", cache=SHARED).plan
+    assert compiled is not None
+    assert compiled.abandoned_locks is not None
+    assert compiled.abandoned_locks.caches == (own, f"/cache/{SHARED.folder}")
 
 
 def test_only_the_precompile_job_works_in_the_shared_folder() -> None:

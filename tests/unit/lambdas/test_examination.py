@@ -11,6 +11,7 @@ from kubernetes import client
 from lambdas.gateways.examination import Examination
 from tests.fakes.kubernetes_api import FakeKubernetesApi, not_found
 from tests.fakes.runs import run_of, spec_with
+from trainflow.deployment.kubernetes_names import TRAINING_NODES
 from trainflow.kubernetes.api import KubernetesApi
 from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, NEURON_CORE, NEURON_DEVICE
 from trainflow.observed.node import read_node
@@ -167,3 +168,12 @@ def test_daemon_sets_show_whether_network_policies_are_enforced(
     for each in daemon_sets:
         api.add("daemonsets.apps", each)
     assert facts(api).policies_enforced == enforced
+
+
+def test_the_disks_of_nodes_for_small_programs_are_read(api: FakeKubernetesApi) -> None:
+    sizes = {"a": "48Gi", "b": "47233297124", "c": None, "training": "512Gi"}
+    for name, amount in sizes.items():
+        labels = TRAINING_NODES if name == "training" else {}
+        allocatable = {"ephemeral-storage": amount} if amount else {}
+        api.add("nodes", {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": allocatable}})
+    assert facts(api).disks == (48 * 2**30, 47233297124)

@@ -225,10 +225,9 @@ def test_a_gang_asks_for_every_chip_and_interface_that_it_uses() -> None:
     _, manifest = render(job(Stage.TRAINING))
     limits = manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert limits == {
-        "memory": "459Gi",
+        "memory": "455Gi",
         "aws.amazon.com/neuron": "16",
         "vpc.amazonaws.com/efa": "8",
-        "hugepages-2Mi": "5120Mi",
     }
 
 

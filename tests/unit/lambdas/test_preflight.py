@@ -19,9 +19,11 @@ from lambdas.backends.kubernetes.preflight import can_run_pods, cluster_findings
 from lambdas.backends.volcano import KIND as VOLCANO
 from lambdas.gateways import account, objects
 from lambdas.handlers import preflight
+from lambdas.handlers.examining import dataset_facts
 from lambdas.logic.jobs import job_of
 from lambdas.logic.preflight.account import account_findings
 from lambdas.logic.preflight.cache import compilation_findings
+from lambdas.logic.preflight.dataset import dataset_findings
 from lambdas.logic.preflight.findings import (
     MAX_NOTES_BYTES,
     MAX_SENTENCE,
@@ -46,7 +48,7 @@ from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
+from trainflow.nodes.instances import INSTANCE_TYPES, NEURON_DEVICE
 from trainflow.nodes.offerings import VCPU_QUOTAS, node_quota
 from trainflow.nodes.training_nodes import Nodegroup
 from trainflow.spec.run_spec import parse_run_spec
@@ -169,12 +171,6 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
             "compute.instance_type is trn1.32xlarge, but no ready node of it advertises 8 vpc.amazonaws.com/efa; check "
             "the daemon set aws-efa-k8s-device-plugin on these nodes.",
         ),
-        (
-            {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE, EFA_INTERFACE}),), huge_pages_mib=5119)},
-            "compute.instance_type is trn1.32xlarge, but its ready nodes set aside 5119 MiB of hugepages-2Mi, and a "
-            "pod that uses EFA requests 5120 MiB; give the node group the EKS accelerated AMI, which sets them aside, "
-            "or set vm.nr_hugepages on its nodes.",
-        ),
     ],
 )
 def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, Any], sentence: str) -> None:
@@ -182,6 +178,7 @@ def test_what_the_cluster_lacks_is_a_problem_in_one_sentence(facts: dict[str, An
 
 
 UNREAD = {
+    "disks": "workload.image: whether a node for small programs has room for it: forbidden.",
     "kind_installed": "compute.backend: whether the cluster knows 'volcano': forbidden.",
     "queue": "compute.queue: whether there is a queue 'research': forbidden.",
     "priority_class": "compute.priority_class: whether there is one: forbidden.",
@@ -220,9 +217,28 @@ def test_daemon_sets_and_zones_that_may_not_be_read_are_a_note_each() -> None:
     assert in_cluster(Unknown("forbidden")) == []
 
 
-def test_as_many_huge_pages_as_a_pod_requests_are_enough() -> None:
-    devices = frozenset(INSTANCE_TYPES["trn1.32xlarge"].plugin_devices(2))
-    assert in_cluster(plugins=PluginNodes(settled=(devices,), huge_pages_mib=5120)) == []
+@pytest.mark.parametrize(
+    ("instance_type", "set_aside", "refused"),
+    [
+        ("p5.48xlarge", 5119, True),
+        ("p5.48xlarge", 5120, False),
+        ("p4d.24xlarge", 0, True),
+        ("trn1.32xlarge", 0, False),
+        ("trn2.48xlarge", 0, False),
+    ],
+)
+def test_as_many_huge_pages_as_a_pod_requests_are_enough(instance_type: str, set_aside: int, refused: bool) -> None:
+    instance = INSTANCE_TYPES[instance_type]
+    gang = {"compute__instance_type": instance_type, "compute__processes_per_node": instance.max_processes}
+    spec = run_on("job", num_nodes=2, **gang).spec
+    plugins = PluginNodes(settled=(frozenset(instance.plugin_devices(2)),), huge_pages_mib=set_aside)
+    found = cluster_findings(INDEXED_JOB, spec, dataclasses.replace(CLUSTER, plugins=plugins), zones=ZONES)
+    sentence = (
+        f"compute.instance_type is {instance_type}, but its ready nodes set aside {set_aside} MiB of hugepages-2Mi, "
+        "and a pod that uses EFA requests 5120 MiB; give the node group the EKS accelerated AMI, which sets them "
+        "aside, or set vm.nr_hugepages on its nodes."
+    )
+    assert list(found) == ([Problem(sentence)] if refused else [])
 
 
 @pytest.mark.parametrize("zone", ["us-west-2d", "usw2-az4"])
@@ -746,6 +762,30 @@ def test_a_probe_that_waits_for_too_long_is_a_problem(ready: FakeKubernetesApi) 
     job["metadata"]["creationTimestamp"] = created.isoformat()
     with pytest.raises(PreflightFailed, match="did not end within 30 minutes"):
         call(run)
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "price"),
+    [(2_000_000_000_000, "90.00 USD for 2000.0 GB (0.045 USD a GB)"), (Unknown("it is not known"), "0.045 USD a GB")],
+)
+def test_the_price_of_the_first_staging_from_another_region_is_a_note(num_bytes: int | Unknown, price: str) -> None:
+    assert SPEC.dataset is not None
+    facts = DatasetFacts(num_bytes=num_bytes, from_region="us-east-1")
+    assert noted(dataset_findings(SPEC.dataset, facts)) == [
+        f"dataset.url: {SPEC.dataset.url} is in us-east-1, so that its first staging goes through the NAT gateway, for "
+        f"about {price}; the bucket's owner pays for the transfer between Regions. A copy in the data bucket costs "
+        "neither."
+    ]
+
+
+def test_only_a_data_set_of_another_region_is_said_to_cross_regions(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    aws.client("s3").put_object(Bucket=DATA_BUCKET, Key="data/a.tar", Body=b"x")
+    monkeypatch.setenv("AWS_REGION", "us-west-2")
+    crossing = {}
+    for region in (None, "us-west-2", "us-east-1"):
+        spec = spec_with(dataset__url=f"s3://{DATA_BUCKET}/data/a.tar", dataset__region=region)
+        crossing[region] = dataset_facts(run_of(spec).spec.dataset).from_region
+    assert crossing == {None: None, "us-west-2": None, "us-east-1": "us-east-1"}
 
 
 def test_the_room_is_compared_with_the_data_sets_own_size(aws: Aws, ready: FakeKubernetesApi) -> None:

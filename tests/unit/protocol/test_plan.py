@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from trainflow.protocol.plan import (
     MAX_PIECE,
+    AbandonedLocks,
     Code,
     CompileCache,
     Elastic,
@@ -36,6 +37,7 @@ LAUNCH = Launch(launcher="torchrun", num_nodes=2, processes=32, port=20001, prog
 WHOLE = Plan(
     secrets=Secrets(variables={"A": SecretSource(secret="/data/hub", key="token"), "B": SecretSource(secret="b")}),
     locked_memory=LockedMemory(mebibytes=5120),
+    abandoned_locks=AbandonedLocks(job="run-training-2", caches=("/cache/runs/run",), results=("/runs/run",)),
     node_test=NodeTest(processes=32),
     compile_cache=CompileCache(source="/cache/key/run"),
     resume=Resume(path="step-{step}.pt", words=("--resume", "{checkpoint}"), marker="DONE", decision="run-training-1"),
@@ -87,6 +89,7 @@ def test_the_steps_are_in_the_order_of_their_execution() -> None:
     assert [type(step) for step in WHOLE.steps] == [
         Secrets,
         LockedMemory,
+        AbandonedLocks,
         NodeTest,
         CompileCache,
         Resume,

@@ -142,6 +142,7 @@ TABLE = f"arn:aws:dynamodb:{HERE}:table/runs"
                 ("fsx:CreateDataRepositoryTask", f"arn:aws:fsx:{HERE}:task/*"),
             ],
         ),
+        ("fsx", "DescribeDataRepositoryTasks", {"TaskIds": ["task-1"]}, [("fsx:DescribeDataRepositoryTasks", "*")]),
     ],
 )
 def test_requests_need(service: str, operation: str, parameters: dict[str, Any], needed: list[tuple[str, str]]) -> None:

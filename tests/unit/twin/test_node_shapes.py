@@ -12,9 +12,9 @@ CAPACITY = {
     "aws.amazon.com/neuron": "16",
     "aws.amazon.com/neuroncore": "32",
     "vpc.amazonaws.com/efa": "8",
-    "hugepages-2Mi": str(5128 * 2 * 1024 * 1024),
+    "hugepages-2Mi": str(7041 * 2 * 1024 * 1024),
 }
-ALLOCATABLE = CAPACITY | {"cpu": "126834m", "memory": "470973Mi", "pods": "236"}
+ALLOCATABLE = CAPACITY | {"cpu": "126834m", "memory": "467147Mi", "pods": "236"}
 TYPE_LABEL = {"node.kubernetes.io/instance-type": "trn1.32xlarge"}
 
 

@@ -121,27 +121,48 @@ def node_types(configuration: Configuration) -> dict[str, str]:
     return wanted | {group.instance_type: "capacity.nodegroups" for group in configuration.capacity.nodegroups}
 
 
-def vcpus_wanted(configuration: Configuration) -> dict[str, tuple[int, int]]:
-    """vCPUs that one node of the largest type takes and that all groups at their largest take, by vCPU quota in use.
+@dataclass(frozen=True, kw_only=True)
+class VcpuNeed:
+    """vCPUs that a deployment takes of one quota."""
 
-    Permanent nodes count as well: they are always there, and one more of each kind while they are replaced.
-    """
-    largest: dict[str, int] = {}
-    total: dict[str, int] = {}
+    one_node: int = 0
+    """One node of the largest type."""
+    permanent: int = 0
+    """Nodes that the deployment itself starts."""
+    everything: int = 0
+    """All groups at their largest. Permanent nodes count with one more of each kind, for their replacement."""
 
-    def add(quota: str | None, vcpus: int, nodes: int) -> None:
+    def plus(self, vcpus: int, *, nodes: int, permanent: int = 0) -> VcpuNeed:
+        """The need with further nodes.
+
+        Args:
+            vcpus: vCPUs of a node.
+            nodes: Number of nodes at most.
+            permanent: Number of those that the deployment starts.
+        """
+        return VcpuNeed(
+            one_node=max(self.one_node, vcpus),
+            permanent=self.permanent + vcpus * permanent,
+            everything=self.everything + vcpus * nodes,
+        )
+
+
+def vcpus_wanted(configuration: Configuration) -> dict[str, VcpuNeed]:
+    """The need of the deployment by vCPU quota, for each quota that it uses."""
+    needs: dict[str, VcpuNeed] = {}
+
+    def add(quota: str | None, vcpus: int, nodes: int, permanent: int = 0) -> None:
         if quota is not None:
-            largest[quota] = max(largest.get(quota, 0), vcpus)
-            total[quota] = total.get(quota, 0) + vcpus * nodes
+            needs[quota] = needs.get(quota, VcpuNeed()).plus(vcpus, nodes=nodes, permanent=permanent)
 
     for group in (*configuration.capacity.nodegroups, *configuration.queues):
         add(group.quota, group.instance.vcpus, group.max_nodes)
     if configuration.existing_cluster is None:
         for nodes in filter(None, (configuration.cluster.system_nodes, configuration.cluster.small_job_nodes)):
-            add("standard_on_demand", SYSTEM_INSTANCE.vcpus, nodes + 1)
+            add("standard_on_demand", SYSTEM_INSTANCE.vcpus, nodes + 1, nodes)
     if configuration.pcs is not None:
         add("standard_on_demand", SYSTEM_INSTANCE.vcpus, configuration.pcs.system_nodes)
-    return {quota: (largest[quota], total[quota]) for quota in total}
+    return needs
 
 
 def counted_quotas(configuration: Configuration) -> Iterator[CountedQuota]:

@@ -57,3 +57,24 @@ def test_a_chart_is_installed_upgraded_and_uninstalled(helm: Cli, kubectl: Cli) 
     assert (release["name"], release["revision"], release["status"]) == ("greeting", "2", "deployed")
     helm("uninstall", "greeting", "--timeout=30s")
     assert kubectl("get", "jobs,secrets", "-o", "name") == ""
+
+
+def test_an_upgrade_is_refused_where_a_controller_has_written_a_field_of_the_chart(helm: Cli, kubectl: Cli) -> None:
+    helm("upgrade", "greeting", CHART, "--install", "--timeout=30s")
+    kubectl("patch", "configmap", "greeting", "--patch", '{"data": {"text": "written by a controller"}}')
+    refused = helm.refused("upgrade", "greeting", CHART, "--install", "--set", "nodes=2", "--timeout=30s")
+    assert "Apply failed with 1 conflict" in refused
+    assert ".data.text" in refused
+    helm("upgrade", "greeting", CHART, "--install", "--set", "nodes=2", "--force-conflicts", "--timeout=30s")
+    assert kubectl("get", "configmap", "greeting", "-o", "jsonpath={.data.text}") == "hello"
+    helm("uninstall", "greeting", "--timeout=30s")
+
+
+def test_an_upgrade_to_a_chart_that_no_longer_declares_the_field_leaves_it_to_its_controller(
+    helm: Cli, kubectl: Cli
+) -> None:
+    helm("upgrade", "greeting", CHART, "--install", "--timeout=30s")
+    kubectl("patch", "configmap", "greeting", "--patch", '{"data": {"text": "written by a controller"}}')
+    helm("upgrade", "greeting", CHART, "--install", "--set", "text=", "--timeout=30s")
+    assert kubectl("get", "configmap", "greeting", "-o", "jsonpath={.data.text}") == "written by a controller"
+    helm("uninstall", "greeting", "--timeout=30s")

@@ -18,6 +18,7 @@ cat > "$folder/plan.json" <<'PLAN'
 PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
+export FI_EFA_USE_HUGE_PAGE=0
 export FI_PROVIDER=efa
 export NEURON_COMPILE_CACHE_URL=/fsx/cache/bert-large-lamb-slurm-0123456789ab/bert-lamb-slurm-0123456789ab/neuron
 export NEURON_RT_RESET_CORES=1
@@ -88,6 +89,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash c4bd676067a29f94 --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash d226017d7558449b --num_nodes 16
 wait "$shipper"
 exit "$code"

@@ -77,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 05d4fb5d7a73ae7c --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash fc9214dcf86925aa --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -19,6 +19,7 @@ cat > "$folder/plan.json" <<'PLAN'
 PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
+export FI_EFA_USE_HUGE_PAGE=0
 export FI_PROVIDER=efa
 export NEURON_COMPILE_CACHE_URL=/fsx/cache/bert-large-lamb-slurm-0123456789ab/bert-lamb-slurm-0123456789ab/neuron
 export NEURON_RT_RESET_CORES=1
@@ -92,6 +93,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-lamb-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 282d7da8ccd78ecc --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash a84fa18f8546d8fc --num_nodes 16
 wait "$shipper"
 exit "$code"

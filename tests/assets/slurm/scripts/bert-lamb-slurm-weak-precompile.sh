@@ -18,6 +18,7 @@ cat > "$folder/plan.json" <<'PLAN'
 PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
+export FI_EFA_USE_HUGE_PAGE=0
 export FI_PROVIDER=efa
 export NEURON_COMPILE_CACHE_URL=/fsx/cache/bert-large-lamb-slurm-weak-0123456789ab/bert-lamb-slurm-weak-0123456789ab/neuron
 export NEURON_RT_RESET_CORES=1
@@ -88,6 +89,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 4a3c4aeee67806ec --num_nodes 16
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash e51816ba0134a7e3 --num_nodes 16
 wait "$shipper"
 exit "$code"

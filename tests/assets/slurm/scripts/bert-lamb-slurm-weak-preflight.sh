@@ -77,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-lamb-slurm-weak-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-lamb-slurm-weak-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 6e9a837bdff40d94 --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash c6bb9415f958bbaa --num_nodes 1
 wait "$shipper"
 exit "$code"

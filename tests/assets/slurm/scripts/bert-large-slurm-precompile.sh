@@ -18,6 +18,7 @@ cat > "$folder/plan.json" <<'PLAN'
 PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
+export FI_EFA_USE_HUGE_PAGE=0
 export FI_PROVIDER=efa
 export NEURON_COMPILE_CACHE_URL=/fsx/cache/bert-large-slurm-0123456789ab/bert-large-slurm-0123456789ab/neuron
 export NEURON_RT_RESET_CORES=1
@@ -88,6 +89,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-precompile-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash f682e13af2779b1f --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash 72f494ac91f3673e --num_nodes 2
 wait "$shipper"
 exit "$code"

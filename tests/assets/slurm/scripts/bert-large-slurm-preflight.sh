@@ -77,6 +77,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-preflight-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash 5979baf29f0d314d --num_nodes 1
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash ed9e29c5c2c16531 --num_nodes 1
 wait "$shipper"
 exit "$code"

@@ -19,6 +19,7 @@ cat > "$folder/plan.json" <<'PLAN'
 PLAN
 
 export FI_EFA_USE_DEVICE_RDMA=1
+export FI_EFA_USE_HUGE_PAGE=0
 export FI_PROVIDER=efa
 export NEURON_COMPILE_CACHE_URL=/fsx/cache/bert-large-slurm-0123456789ab/bert-large-slurm-0123456789ab/neuron
 export NEURON_RT_RESET_CORES=1
@@ -92,6 +93,6 @@ code=$?
 trap '' TERM
 touch "$folder/ended"
 python -m trainer.slurm.finish --folder "$folder" --job bert-large-slurm-0123456789ab-training-1 --url s3://artifacts/runs/bert-large-slurm-0123456789ab/ --exit_code "$code" \
-    --seconds "$SECONDS" --warned_from 259020 --spec_hash e59bfcf739740215 --num_nodes 2
+    --seconds "$SECONDS" --warned_from 259020 --spec_hash f7b174a21e121821 --num_nodes 2
 wait "$shipper"
 exit "$code"

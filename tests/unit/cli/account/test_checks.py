@@ -192,8 +192,27 @@ def _reserved(**changes: Any) -> Reservation:
             {"quotas": with_quota("L-2C3B7624", Quota(8))},
             (
                 "vCPU quotas",
-                "fails",
+                "surprises",
                 "Running On-Demand Trn instances (L-2C3B7624) is 8 vCPUs, and one node takes 128",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-2C3B7624", Quota(0))},
+            (
+                "vCPU quotas",
+                "surprises",
+                "Running On-Demand Trn instances (L-2C3B7624) is 0 vCPUs, and one node takes 128",
+            ),
+        ),
+        (
+            {},
+            {"quotas": with_quota("L-1216C47A", Quota(1))},
+            (
+                "vCPU quotas",
+                "fails",
+                "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances (L-1216C47A) is 1 vCPUs, and the "
+                "permanent nodes take 2",
             ),
         ),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from trainflow.cli.account.facts import Facts, Quota, Unknown
 from trainflow.cli.account.findings import Finding, fails, fine, surprises, unchecked
@@ -10,6 +11,7 @@ from trainflow.cli.account.needs import (
     CODEBUILD_CONCURRENCY,
     FUNCTIONS_AT_ONCE,
     LAMBDA_CONCURRENCY,
+    VcpuNeed,
     builds_at_once,
     counted_quotas,
     stack_names,
@@ -20,40 +22,58 @@ from trainflow.nodes.offerings import VCPU_QUOTAS
 
 
 def vcpus(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
-    """May the nodes be started, one of each type, and all of them?"""
-    for field, (one_node, everything) in vcpus_wanted(configuration).items():
+    """May the nodes be started: those of the deployment, one of each type, and all of them?"""
+    for field, need in vcpus_wanted(configuration).items():
         quota = VCPU_QUOTAS[field]
         found = facts.quotas.get(quota.code)
         name = f"{quota.name} ({quota.code})"
         if isinstance(found, Unknown):
             yield unchecked("vCPU quotas", f"the quota {name}", found, why="EC2 starts no nodes beyond it.")
-        if not isinstance(found, Quota):
-            continue
-        written = getattr(configuration.capacity.vcpu_quotas, field)
-        more = _request("ec2", quota.code, max(everything, written), configuration.region)
-        if found.limit < one_node:
-            yield fails(
-                "vCPU quotas",
-                f"{name} is {found.limit:g} vCPUs, and one node takes {one_node}",
-                why="EC2 refuses the first node; new accounts have little or none of the Trn quotas.",
-                fix=more,
-            )
-        elif found.limit < everything:
-            yield surprises(
-                "vCPU quotas",
-                f"{name} is {found.limit:g} vCPUs, and all nodes at their largest take {everything}",
-                why="A run that needs the rest waits for capacity that EC2 will not give.",
-                fix=f"{more} (or lower max_nodes)",
-            )
-        elif found.limit < written:
-            yield surprises(
-                "vCPU quotas",
-                f"{name} is {found.limit:g} vCPUs, and capacity.vcpu_quotas.{field} says {written}",
-                why="Larger node groups would pass the configuration's check and be refused by EC2.",
-                fix=f"Write {found.limit:g} there.",
-            )
-        else:
-            yield fine("vCPU quotas", f"{name}: {found.limit:g} vCPUs, at most {everything} are wanted")
+        elif isinstance(found, Quota):
+            written = getattr(configuration.capacity.vcpu_quotas, field)
+            more = _request("ec2", quota.code, max(need.everything, written), configuration.region)
+            yield _vcpus(name, found.limit, need, Written(f"capacity.vcpu_quotas.{field}", written), more=more)
+
+
+class Written(NamedTuple):
+    """A quota as the configuration has it."""
+
+    field: str
+    vcpus: int
+
+
+def _vcpus(name: str, limit: float, need: VcpuNeed, written: Written, *, more: str) -> Finding:
+    """A deployment starts only its permanent nodes; the groups of training nodes are made at zero nodes."""
+    is_limit = f"{name} is {limit:g} vCPUs"
+    if limit < need.permanent:
+        return fails(
+            "vCPU quotas",
+            f"{is_limit}, and the permanent nodes take {need.permanent}",
+            why="EC2 refuses them, and the cluster stack rolls back.",
+            fix=more,
+        )
+    if limit < need.one_node:
+        return surprises(
+            "vCPU quotas",
+            f"{is_limit}, and one node takes {need.one_node}",
+            why="The deployment succeeds, and its first run is refused; AWS takes hours to days for a new account.",
+            fix=more,
+        )
+    if limit < need.everything:
+        return surprises(
+            "vCPU quotas",
+            f"{is_limit}, and all nodes at their largest take {need.everything}",
+            why="A run that needs the rest waits for capacity that EC2 will not give.",
+            fix=f"{more} (or lower max_nodes)",
+        )
+    if limit < written.vcpus:
+        return surprises(
+            "vCPU quotas",
+            f"{is_limit}, and {written.field} says {written.vcpus}",
+            why="Larger node groups would pass the configuration's check and be refused by EC2.",
+            fix=f"Write {limit:g} there.",
+        )
+    return fine("vCPU quotas", f"{name}: {limit:g} vCPUs, at most {need.everything} are wanted")
 
 
 def counted(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
