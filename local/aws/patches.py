@@ -18,12 +18,11 @@ from functools import cache, wraps
 from typing import Any
 from urllib.parse import parse_qs
 
-import botocore.session
-from botocore import xform_name
 from botocore.model import OperationModel
 
-from local.aws import histories, redriving, refusals, stopping
+from local.aws import definitions, histories, literals, redriving, refusals, state_machine_calls, stopping
 from local.aws.replacements import replace
+from local.aws.request_limits import operation_model, service_model
 
 
 def apply_all() -> None:
@@ -37,11 +36,15 @@ def apply_all() -> None:
     timestamps()
     atomic_writes()
     object_checksums()
+    default_encryption()
     catchers_back_to_their_state()
+    literals.apply_all()
+    definitions.refuse_invalid()
     stopping.apply_all()
     redriving.apply_all()
     refusals.apply_all()
     histories.apply()
+    state_machine_calls.apply_all()
 
 
 def context_times() -> None:
@@ -74,6 +77,9 @@ def service_shapes() -> None:
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
     )
+    from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_aws_sdk import (
+        StateTaskServiceAwsSdk,
+    )
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_sfn import (
         StateTaskServiceSfn,
     )
@@ -96,18 +102,26 @@ def service_shapes() -> None:
             response.update({key: round(value.timestamp() * 1000) for key, value in times.items()})
 
     replace(StateTaskService, "_normalise_parameters", normalise_parameters)
+
+    def capitalized(name: str) -> str:  # the service leaves the rest of a name as it is, such as ChecksumCRC32
+        return name[:1].upper() + name[1:]
+
     replace(StateTaskService, "_normalise_response", normalise_response)
+    replace(StateTaskService, "_to_sfn_cased", staticmethod(capitalized))
+    replace(StateTaskServiceAwsSdk, "_normalise_service_error_name", staticmethod(_error_prefix))
+
+
+def _error_prefix(service: str) -> str:
+    """The beginning of the errors of an SDK integration, such as S3 in `S3.NoSuchBucketException`."""
+    from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_aws_sdk
+
+    known = state_task_service_aws_sdk._SERVICE_ERROR_NAMES.get(service.lower())
+    return str(known or service_model(service).service_id.replace(" ", ""))
 
 
 def _operation(service: Any, boto_service: str | None, action: str | None) -> OperationModel | None:
-    operations = _operations(boto_service or service._get_boto_service_name())
-    return operations.get(action or service._get_boto_service_action())
-
-
-@cache
-def _operations(service: str) -> dict[str, OperationModel]:
-    model = botocore.session.get_session().get_service_model(service)
-    return {xform_name(name): model.operation_model(name) for name in model.operation_names}
+    action = action or service._get_boto_service_action()
+    return operation_model(boto_service or service._get_boto_service_name(), action)
 
 
 def json_task_results() -> None:
@@ -154,6 +168,22 @@ def object_checksums() -> None:
 
     replace(S3Response, "get_object", get_object)
     replace(S3Response, "head_object", head_object)
+
+
+def default_encryption() -> None:
+    """Encrypt new buckets with S3's own keys, as S3 has done since 2023 (S3 user guide, 'Setting default server-side
+    encryption behavior for Amazon S3 buckets'). moto encrypts none."""
+    from moto.s3.models import S3Backend
+
+    present = S3Backend.create_bucket
+
+    @wraps(present)
+    def create_bucket(*arguments: Any, **named: Any) -> Any:
+        bucket = present(*arguments, **named)
+        bucket.encryption = {"Rule": {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}}
+        return bucket
+
+    replace(S3Backend, "create_bucket", create_bucket)
 
 
 def _with_checksum(response: Any, answer: Any, bucket: str, name: str, query: Any, asked: Any) -> Any:
@@ -311,18 +341,32 @@ def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Calla
     return call
 
 
-def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:
-    """moto runs Lambdas in Docker; every caller ends in this one method.
+def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, bytes]]) -> None:
+    """Run functions without Docker, and answer as Lambda does: with the version, and `Unhandled` for every error.
 
     Args:
-        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error, log text).
+        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error, end of the log).
     """
+    from moto.awslambda.exceptions import LambdaClientError
     from moto.awslambda.models import LambdaFunction
 
-    def invoke_lambda(self: Any, event: Any = None) -> tuple[str, bool, str]:
-        return invoke(self, event)
+    def invoke_function(self: Any, body: Any, request_headers: Any, response_headers: Any) -> bytes:
+        text = body.decode() if isinstance(body, bytes) else body
+        try:
+            event = json.loads(text) if text else {}
+        except ValueError as error:
+            said = f"Could not parse request body into json: {error}"
+            raise LambdaClientError("InvalidRequestContentException", said) from None
+        payload, is_error, log_end = invoke(self, event)
+        response_headers["x-amz-executed-version"] = str(self.version)
+        if request_headers.get("x-amz-log-type") == "Tail":
+            response_headers["x-amz-log-result"] = base64.b64encode(log_end).decode()
+        if is_error:
+            response_headers["x-amz-function-error"] = "Unhandled"
+        is_awaited = request_headers.get("x-amz-invocation-type", "RequestResponse") == "RequestResponse"
+        return payload.encode() if is_awaited else b""
 
-    replace(LambdaFunction, "_invoke_lambda", invoke_lambda)
+    replace(LambdaFunction, "invoke", invoke_function)
 
 
 def scaled_waits(time_scale: float) -> None:

@@ -15,7 +15,19 @@ from botocore.config import Config
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, metric_limits, moto_performance, patches, schedules, throttling, versions
+from local.aws import (
+    access_entries,
+    event_calls,
+    events,
+    message_limits,
+    metric_limits,
+    moto_performance,
+    object_events,
+    patches,
+    schedules,
+    throttling,
+    versions,
+)
 from local.aws.access import entrance, guard, trusts
 from local.aws.access.guard import Guard
 from local.aws.faults import RequestPlan, no_throttling
@@ -107,9 +119,12 @@ class AwsServer:
         trusts.install(self.guard)
         throttling.install(self._throttled)
         metric_limits.apply()
+        message_limits.apply_all()
         versions.apply_all()
         schedules.refuse_invalid_expressions()
         access_entries.serve()
+        event_calls.apply_all()
+        object_events.apply()
         events.deliver_to(self.targets)
         events.status_changes(self.targets)
         self._queues.start()

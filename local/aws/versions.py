@@ -15,31 +15,22 @@ from local.aws.replacements import replace
 def apply_all() -> None:
     """Apply every patch of this module."""
     calls_on_versions()
+    texts_published_once()
     executions_of_versions()
     numbers_of_functions()
     permissions_of_versions()
 
 
 def calls_on_versions() -> None:
-    """Add the three calls that moto lacks; it publishes only while it creates or updates a state machine."""
+    """Add two calls that moto lacks: it publishes only while it creates or updates a state machine."""
     from moto.core.responses import ActionResult, EmptyResult
     from moto.stepfunctions.responses import StepFunctionResponse
 
     def publish_state_machine_version(self: Any) -> Any:
         machine = self.stepfunction_backend.describe_state_machine(self._get_param("stateMachineArn"))
+        machine.publish(self._get_param("description"))
         published = machine.latest_version
-        if published is None or _text(published) != _text(machine):  # the same text is not published twice
-            machine.publish(self._get_param("description"))
-            published = machine.latest_version
         return ActionResult({"stateMachineVersionArn": published.arn, "creationDate": published.creation_date})
-
-    def list_state_machine_versions(self: Any) -> Any:
-        machine = self.stepfunction_backend.describe_state_machine(self._get_param("stateMachineArn"))
-        listed = [
-            {"stateMachineVersionArn": version.arn, "creationDate": version.creation_date}
-            for _, version in sorted(machine.versions.items(), reverse=True)
-        ]
-        return ActionResult({"stateMachineVersions": listed})
 
     def delete_state_machine_version(self: Any) -> Any:
         arn, _, number = self._get_param("stateMachineVersionArn").rpartition(":")
@@ -48,29 +39,26 @@ def calls_on_versions() -> None:
                 machine.versions.pop(int(number), None)
         return EmptyResult()
 
-    def describe_state_machine_for_execution(self: Any) -> Any:
-        machine = self.stepfunction_backend.describe_execution(self._get_param("executionArn")).state_machine
-        return ActionResult(
-            {
-                "stateMachineArn": getattr(machine, "source_arn", machine.arn),
-                "name": machine.name,
-                "definition": machine.definition,
-                "roleArn": machine.roleArn,
-                "updateDate": machine.update_date,
-            }
-        )
-
     for operation in (
         publish_state_machine_version,
-        list_state_machine_versions,
         delete_state_machine_version,
-        describe_state_machine_for_execution,
     ):
         replace(StepFunctionResponse, operation.__name__, operation)
 
 
-def _text(machine: Any) -> str:
-    return json.dumps([machine.definition, machine.roleArn])
+def texts_published_once() -> None:
+    """Publish a text once, also if creation and update ask for it, until its version is deleted."""
+    from moto.stepfunctions.models import StateMachine
+
+    present = StateMachine.publish
+
+    def publish(self: Any, description: str | None) -> None:
+        latest = self.latest_version
+        is_kept = latest is not None and latest.version in self.versions
+        if not is_kept or (latest.definition, latest.roleArn) != (self.definition, self.roleArn):
+            present(self, description)
+
+    replace(StateMachine, "publish", publish)
 
 
 def executions_of_versions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ DATA_LIMIT = "States.DataLimitExceeded"
 class StatesError(Exception):
     """An error of the run, with a name that Retry and Catch compare."""
 
-    def __init__(self, name: str, cause: str) -> None:
+    def __init__(self, name: str, cause: str, *, is_terminal: bool = False) -> None:
         super().__init__(f"{name}: {cause}")
         self.name, self.cause = name, cause
+        self.is_terminal = is_terminal
+        """Whether no wildcard stands for it."""
 
 
 class Unsupported(Exception):
@@ -170,16 +173,21 @@ def _format(arguments: list[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list | dict):
-        raise StatesError("States.IntrinsicFailure", "States.Format takes neither arrays nor objects.")
+    """A value in a text; arrays and objects as Java prints them (recorded on AWS, docs/assumptions.md)."""
+    if isinstance(value, list):
+        return f"[{', '.join(_shown(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_shown(item)}" for key, item in value.items()) + "}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _math_add(arguments: list[Any]) -> int:
-    """States.MathAdd: the sum of two whole numbers. The service rounds others, which our texts never want."""
-    if len(arguments) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in arguments):
-        raise StatesError("States.IntrinsicFailure", f"States.MathAdd adds two whole numbers, not {arguments}.")
-    return int(arguments[0] + arguments[1])
+    """States.MathAdd: the sum of two numbers, each rounded to the nearest whole one, halves upwards."""
+    if len(arguments) != 2 or not all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in arguments
+    ):
+        raise StatesError("States.IntrinsicFailure", f"States.MathAdd adds two numbers, not {arguments}.")
+    return sum(each if isinstance(each, int) else math.floor(each + 0.5) for each in arguments)
 
 
 def text_of(value: Any) -> str:
@@ -187,15 +195,20 @@ def text_of(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def checked_size(value: Any, what: str) -> Any:
+def checked_size(value: Any, what: str, *, is_result: bool = False) -> Any:
     """The value, if it is no larger than a payload may be.
+
+    Args:
+        value: Parameters, the result of a task, or the output of a state.
+        what: The name of the state, or the kind of the task.
+        is_result: Whether it is the result of a task, whose error wildcards are for.
 
     Raises:
         StatesError: States.DataLimitExceeded.
     """
     if len(text_of(value).encode()) > MAX_PAYLOAD_BYTES:
         cause = "returned a result with a size exceeding the maximum number of bytes service limit."
-        raise StatesError(DATA_LIMIT, f"The state/task '{what}' {cause}")
+        raise StatesError(DATA_LIMIT, f"The state/task '{what}' {cause}", is_terminal=not is_result)
     return value
 
 
