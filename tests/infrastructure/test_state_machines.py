@@ -42,6 +42,7 @@ from trainflow.workflow.event_bound import (
     WINDOW_POLL_EVENTS,
     WINDOW_POLLS,
     event_bound,
+    events_of_watching,
 )
 from trainflow.workflow.pauses import watch_seconds
 
@@ -56,7 +57,7 @@ EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Pass": 2, "Succeed": 2, "Fail": 1}
 CHILD_EVENTS = 6
 """Events of a child execution that is waited for, in the history of its parent."""
 
-SHORTEST_POLL, LONGEST_POLL = 20, 300
+SHORTEST_POLL, LONGEST_POLL = 10, 300
 """`limits.poll_seconds`."""
 
 
@@ -608,10 +609,10 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
     assert delete["Assign"]["window"] == 1
     assert delete["Assign"]["rank0"] is None, "the new gang may be on other nodes"
-    told = training[delete["Next"]]
-    assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
-        "graphs and nodes first, also if no message could be sent"
-    )
+    assert delete["Next"] == "NeedsCache", "graphs and nodes first"
+    told = training["NotifyRestart"]
+    assert told["Next"] == told["Catch"][0]["Next"] == "IsJobSubmitted", "also if no message could be sent"
+    assert told["Assign"] == told["Catch"][0]["Assign"] == {"restart": None}, "once"
 
 
 def test_a_training_is_watched_from_its_own_beginning_whatever_was_known_of_its_precompilation() -> None:
@@ -814,18 +815,29 @@ def test_the_events_that_a_plan_counts_are_those_of_the_texts() -> None:
     assert events_of_an_attempt() == ATTEMPT_EVENTS
 
 
+def longest_limits(poll_seconds: int) -> Limits:
+    """Limits with the most waits and restarts that a spec may ask for."""
+    return Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
+
+
 @pytest.mark.parametrize("poll_seconds", [SHORTEST_POLL, 30, LONGEST_POLL])
 def test_no_run_reaches_the_history_quota_whatever_its_spec_allows_it_to_wait(poll_seconds: int) -> None:
     """Longer than any run can be: as if each wait, and the watching, had a year of its own.
 
     A tenth of the quota is left for tries that failed, of three events each.
     """
-    bound = event_bound(
-        Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
-    )
+    bound = event_bound(longest_limits(poll_seconds))
     assert bound.attempts == MAX_ATTEMPTS
     assert bound.events < HISTORY_QUOTA * 0.9, bound
     assert bound.window_events < HISTORY_QUOTA * 0.9, bound
+
+
+def test_the_decision_about_polls_states_the_bound_that_is_computed() -> None:
+    text = " ".join(Path("docs/decisions/0107-seconds-between-a-failure-and-the-next-step.md").read_text().split())
+    watching = events_of_watching(LONGEST_EXECUTION, poll_seconds=SHORTEST_POLL)
+    assert f"A year of watching then has {watching:,} events" in text
+    most = event_bound(longest_limits(SHORTEST_POLL)).events
+    assert f"the most events of a run are {most:,} of {HISTORY_QUOTA:,}" in text
 
 
 def test_the_limits_of_a_spec_are_those_that_the_history_was_counted_with() -> None:
