@@ -148,7 +148,7 @@ async def _proof(request: Request) -> tuple[str, str]:
     try:
         given = json.loads(text)
         return str(given["nonce"]), str(given["proof"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "", ""
 
 

@@ -47,7 +47,7 @@ class Reconnection:
             return False
         self._open.remove(number)
         signed = hmac.new(self.key.encode(), f"{self.port} {number}".encode(), hashlib.sha256).hexdigest()
-        return hmac.compare_digest(signed.encode(), proof.encode())
+        return hmac.compare_digest(signed.encode(), proof.encode(errors="replace"))
 
 
 def kept_key(folder: Path) -> str:

@@ -33,7 +33,8 @@ def test_another_key_another_port_and_an_own_number_prove_nothing() -> None:
         number = reconnection.number()
         assert not reconnection.is_proven(number, signed(number, key=key, port=port))
     assert not reconnection.is_proven("0" * 32, signed("0" * 32))
-    assert not reconnection.is_proven(reconnection.number(), "ä")
+    for proof in ("ä", "\ud800"):
+        assert not reconnection.is_proven(reconnection.number(), proof)
 
 
 def test_numbers_without_a_proof_are_forgotten() -> None:
@@ -47,7 +48,7 @@ def test_numbers_without_a_proof_are_forgotten() -> None:
 def test_a_proof_gives_the_cookie_of_this_start(tmp_path: Path) -> None:
     app = PageApp(RunLibrary(folder=tmp_path), form_token="form", reconnection=Reconnection(key=KEY, port=PORT))
     client = TestClient(app.guarded(token="right", port=PORT), base_url=f"http://127.0.0.1:{PORT}")
-    for body in (b"", b"[]", b"{}", b"x" * 5000, b'{"nonce": 1, "proof": null}'):
+    for body in (b"", b"[]", b"{}", b"x" * 5000, b'{"nonce": 1, "proof": null}', b"[" * 1000):
         assert client.post("/reconnect", content=body).status_code == 403
     assert client.get("/").status_code == 403
     number = client.get("/reconnect").json()["nonce"]
