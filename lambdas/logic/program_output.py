@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from trainflow.failures.blocks import complete_lines
 from trainflow.failures.log_lines import is_progress
 from trainflow.failures.noise import without_noise
 from trainflow.protocol.checkpoint_line import CHECKPOINT, OPENING, RESUMED
@@ -22,7 +23,7 @@ def last_line(lines: Iterable[str]) -> str:
 
     A bar returns the carriage, and shares its line with what follows.
     """
-    shown = [part.strip() for line in program_lines(lines) for part in line.split("\r")]
+    shown = [part.strip() for line in complete_lines(program_lines(lines)) for part in line.split("\r")]
     printed = [line for line in shown if line and line != LINE and not is_relayed(line)]
     return printed[-1] if printed and not _reports_progress(printed[-1]) else ""
 

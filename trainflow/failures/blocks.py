@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from trainflow.failures.frames import frame, is_native_frame
-from trainflow.failures.log_lines import RECORD, is_progress
+from trainflow.failures.log_lines import RANK_PREFIX, RECORD, is_progress
 
 HEADING = re.compile(r"Traceback \(most recent call last\)|\(most recent call first\):$|^╭─+ ?Traceback")
 """First line of a traceback, also of one that a logger or Rich prints, and of the stacks of faulthandler."""
@@ -88,6 +88,22 @@ def blocks(texts: Sequence[str]) -> Iterator[Block]:
             block.parts.append(list(texts[at:end]))
             at, end = end, _part_end(texts, end, is_linked=True)
         yield block
+
+
+def complete_lines(texts: Sequence[str]) -> Sequence[str]:
+    """The lines without a last traceback that lacks its exception: the process was killed while it printed it.
+
+    The exception before such a traceback is then the newest one that is known, and not one that the program handled.
+    """
+    end, is_begun = len(texts), False
+    while end:
+        text = RANK_PREFIX.sub("", texts[end - 1], count=1)
+        is_head = LINK.search(text) is not None or HEADING.search(text) is not None
+        if not is_head and not _is_of_stack(text):
+            break
+        is_begun = is_begun or is_head
+        end -= 1
+    return texts[:end] if is_begun and end else texts
 
 
 def _part_end(texts: Sequence[str], begin: int, *, is_linked: bool = False) -> int:

@@ -192,7 +192,7 @@ class Line:
 def evidence_lines(texts: Iterable[str]) -> list[Line]:
     """The lines that may be evidence, in their order. Steps, frames of tracebacks and repeated lines are left out."""
     found: dict[str, Line] = {}
-    handled: list[str] = []
+    handling: set[str] = set()
     steps_before: dict[str, int] = {}
     num_steps = 0
     frame_indent: int | None = None
@@ -201,8 +201,6 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     wrapped: dict[str, str] = {}
     is_ignored = False
     for text in single_lines(texts):
-        if _HANDLING in text:
-            _mark_last_exception(found, handled)
         bare = RANK_PREFIX.sub("", text, count=1)
         indent = len(bare) - len(bare.lstrip())
         if _FRAME.match(text):
@@ -222,12 +220,16 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
         prefix = text[: len(text) - len(bare)]
         if _HANDLING in text or _CAUSE in text:
             wrapped[prefix] = exceptions.get(prefix, "")
+            handling |= {prefix} if _HANDLING in text else set()
         is_ignored = is_ignored or _IGNORED in text
         line = _line(bare)
         if is_ignored and line.exception:
             line, is_ignored = replace(line, exception="", weak=True), False
         line = replace(line, last_words=message.includes(line, prefix=prefix))
         if line.exception:
+            if prefix in handling:  # a process that is killed while it prints its traceback never gets here
+                _mark_handled(found, exceptions.get(prefix, ""))
+                handling.remove(prefix)
             exceptions[prefix] = line.searched
             line = replace(line, wraps=wrapped.pop(prefix, ""))
         found.setdefault(line.searched, line)
@@ -350,13 +352,10 @@ def _is_weak(searched: str) -> bool:
     return weak and _STRONG.search(searched) is None
 
 
-def _mark_last_exception(found: dict[str, Line], handled: list[str]) -> None:
-    """Mark the newest exception as handled: another one ended the program."""
-    for searched, line in reversed(found.items()):
-        if line.exception and searched not in handled:
-            found[searched] = replace(line, exception="", last_words=False)
-            handled.append(searched)
-            return
+def _mark_handled(found: dict[str, Line], searched: str) -> None:
+    """Mark an exception as handled: another one ended its process."""
+    if searched in found:
+        found[searched] = replace(found[searched], exception="", last_words=False)
 
 
 def _reports_progress(text: str) -> bool:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import lru_cache
 from signal import Signals
 
+from trainflow.failures.blocks import complete_lines
 from trainflow.failures.noise import without_noise
 from trainflow.workflow.run_error import RunError
 
@@ -48,7 +49,7 @@ def _judged(message: str, exit_code: int | None) -> str:
     lines = message.splitlines()
     if len(message.encode()) > CUT_BYTES:  # its first line may have lost its beginning
         lines = lines[1:]
-    own = [line for line in without_noise(lines) if line.strip()]
+    own = complete_lines([line for line in without_noise(lines) if line.strip()])
     if not own:
         return ""
     return judge(Evidence(lines=own, exit_code=exit_code)).quotation or own[-1].strip()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lambdas.logic.program_output import last_line
 from tests.unit.failures.failed_programs import LIB, PROGRAMS, elastic_report
 from trainflow.observed.pod import read_pod
 from trainflow.record.pod_messages import cause
@@ -22,6 +23,23 @@ CONNECTION_LOST = """\
 def test_the_cause_is_the_line_that_is_judged_and_not_the_last_one() -> None:
     assert cause("pod-0", PROGRAMS[0].log, 1, None) == "ValueError: bad batch"
     assert "Connection closed by peer" in cause("pod-0", CONNECTION_LOST, 1, None)
+
+
+SECOND = """
+[rank0]: During handling of the above exception, another exception occurred:
+
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/workspace/train.py", line 3, in main
+[rank0]:     close(group)
+"""
+
+
+@pytest.mark.parametrize("lines", range(1, 6))
+def test_a_process_that_is_killed_while_it_prints_a_second_traceback_has_the_first_as_its_cause(lines: int) -> None:
+    log = CONNECTION_LOST + "\n".join(SECOND.splitlines()[: lines + 1])
+    for printed in (log, log + "\n" + elastic_report(1)):
+        assert "Connection closed by peer" in cause("pod-0", printed, 1, None)
+    assert last_line(log.splitlines()).endswith("GLHF!")
 
 
 def test_a_message_with_lines_of_launchers_only_has_no_cause() -> None:
