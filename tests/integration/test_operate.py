@@ -491,14 +491,17 @@ def test_a_run_that_fails_in_an_account_is_explained_where_it_was_started(detach
     record = json.loads(record_file.read_text())
     error = record["error"]
     started_at, ended_at = (datetime.fromisoformat(record[name]) for name in ("started_at", "ended_at"))
-    assert shown.splitlines()[-6:] == [
+    expected = [
         f"Run failed: {record_file.parent.name}",
         f"error          {error['name']}",
         f"what happened  {error['message']}",
+        f"evidence       pod {error['pod']}",
+        *(f"  {line}" for line in error["excerpt"]),
         f"what to do     {error['what_to_do']}",
         f"duration       {duration((ended_at - started_at).total_seconds())}",
         f"report         account/{record_file.parent.name}/report.html",
     ]
+    assert shown.splitlines()[-len(expected) :] == expected
     command, fails = Commands(folder, account_of(folder, run_id)), record_file.parent.name
     assert f"Run failed: {fails}\n" in command("watch", fails, "--out", "account", status=1)
     assert command("logs", fails, "--follow", status=1) == "the data are not here\n"

@@ -192,6 +192,72 @@ def test_another_place_for_the_pods_is_a_note(namespace: Namespace) -> None:
     ]
 
 
+def test_a_place_that_is_taken_from_the_pods_is_a_note(namespace: Namespace) -> None:
+    namespace.admission(set={"affinity": None, "nodeSelector": None})
+    (found,) = namespace.findings(gang())
+    assert isinstance(found, Note)
+    assert found.sentence.startswith("The cluster changes where the pods of this run may run: ")
+
+
+@pytest.mark.parametrize("backend", KUBERNETES_KINDS)
+@pytest.mark.parametrize(
+    "field, changed",
+    [
+        ("securityContext", {"runAsUser": 1000660000, "runAsNonRoot": True}),  # as OpenShift assigns users
+        ("terminationGracePeriodSeconds", 5),
+        ("serviceAccountName", "default"),
+        ("restartPolicy", "Always"),
+        ("tolerations", []),
+    ],
+)
+def test_a_changed_field_of_the_pods_is_a_problem_that_names_it(
+    namespace: Namespace, backend: BackendName, field: str, changed: Any
+) -> None:
+    namespace.admission(set={field: changed})
+    assert set(namespace.findings(gang(backend))) == {
+        Problem(
+            f"The cluster changes the pods of this run: {field}, which this run needs as they are; exempt the runs' "
+            "namespace from that policy (docs/existing-clusters.md)."
+        )
+    }
+
+
+def test_a_queue_that_holds_pods_back_is_a_note(namespace: Namespace) -> None:
+    namespace.admission(set={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
+    assert namespace.findings(gang()) == [
+        Note(
+            "The cluster holds the pods of this run back by scheduling gates: kueue.x-k8s.io/admission. They start "
+            "when the gates' owners remove them (docs/existing-clusters.md)."
+        )
+    ]
+
+
+def test_a_deadline_that_the_cluster_adds_is_a_note(namespace: Namespace) -> None:
+    namespace.admission(set={"activeDeadlineSeconds": 3600})
+    assert namespace.findings(gang()) == [
+        Note("The cluster ends each pod of this run after 3600 seconds (docs/existing-clusters.md).")
+    ]
+
+
+@pytest.mark.parametrize(
+    "variable, value",
+    [
+        ("PYTHONPATH", "/agent/instrumentation:/agent"),  # as the OpenTelemetry operator instruments Python
+        ("LD_PRELOAD", "/opt/agent/launcher.preload.so"),  # as Datadog's admission controller and Dynatrace's do
+    ],
+)
+def test_an_agent_that_loads_its_code_into_the_program_is_a_note(
+    namespace: Namespace, variable: str, value: str
+) -> None:
+    namespace.admission(env={variable: value, "AGENT_HOST": "10.0.0.1"})
+    assert namespace.findings(gang()) == [
+        Note(
+            f"The cluster adds variables that load other code into the program: {variable}. If the program fails in "
+            "that code, exempt the runs' namespace (docs/existing-clusters.md)."
+        )
+    ]
+
+
 def test_defaults_of_a_limit_range_change_nothing_for_pods_that_name_their_amounts(namespace: Namespace) -> None:
     namespace.admission(defaults={"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}})
     assert namespace.findings(gang()) == []

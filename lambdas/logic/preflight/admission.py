@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 from lambdas.logic.preflight.findings import Finding, Note, Problem, shortened
+from lambdas.logic.preflight.pod_comparison import lost_fields, lost_fields_of_container
 from trainflow.nodes.instances import InstanceType
 from trainflow.nodes.node_room import room_for_pods
 from trainflow.observed.quantity import parse_quantity
@@ -27,11 +28,16 @@ PAGE = "docs/existing-clusters.md"
 TRANSIENT = "exceeded quota"
 """Words of a refusal that may end when other pods do (kubernetes, plugin/pkg/admission/resourcequota)."""
 
-NEEDED = ("command", "args", "env", "volumeMounts")
-"""Fields of the container that make the run's program. Entries may be added to the last two."""
+PROGRAM = "the program's container"
+
+CONTAINERS = ("containers", "initContainers")
 
 PLACING = ("nodeSelector", "schedulerName", "priorityClassName", "runtimeClassName", "hostNetwork", "affinity")
 """Fields of a pod that decide where it runs. A change is reported and may be what the cluster's owners want."""
+
+LOADED_FIRST = ("LD_PRELOAD", "PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_LIBRARY_PATH")
+"""Variables that load an agent's code into a program: Datadog and Dynatrace use the first one, the
+OpenTelemetry operator the second."""
 
 CHARGED = ("requests", "limits")
 
@@ -121,15 +127,37 @@ def _changes(sent: Pod, answer: Pod, instance: InstanceType) -> Iterator[Finding
             f"The cluster adds containers to the pods of this run: {', '.join(added)}. They run beside the program, "
             f"and do not decide how it ends ({PAGE})."
         )
-    program = next((each for each in answer["spec"]["containers"] if each["name"] == name), None)
-    if program is None:
-        yield Problem(f"The cluster removes the container '{name}' from the pods of this run ({PAGE}).")
-        return
-    yield from _changed_program(sent["spec"]["containers"][0], program)
-    placing = [each for each in PLACING if answer["spec"].get(each) != sent["spec"].get(each) and _is_set(answer, each)]
+    for kind in CONTAINERS:
+        for container in sent["spec"].get(kind) or ():
+            subject = PROGRAM if container["name"] == name else f"the container '{container['name']}'"
+            yield from _changed_container(container, answer["spec"].get(kind) or (), subject)
+    yield from _changed_pod(sent, answer)
+    yield from _room(sent, answer, instance)
+
+
+def _changed_pod(sent: Pod, answer: Pod) -> Iterator[Finding]:
+    before, after = sent["spec"], answer["spec"]
+    fixed = {field: value for field, value in before.items() if field not in (*CONTAINERS, *PLACING)}
+    lost = lost_fields(fixed, after)
+    if lost:
+        yield Problem(
+            f"The cluster changes the pods of this run: {', '.join(lost)}, which this run needs as they are; exempt "
+            f"the runs' namespace from that policy ({PAGE})."
+        )
+    placing = [
+        each
+        for each in PLACING
+        if after.get(each) != before.get(each) and (_is_set(sent, each) or _is_set(answer, each))
+    ]
     if placing:
         yield Note(f"The cluster changes where the pods of this run may run: {', '.join(placing)} ({PAGE}).")
-    yield from _room(sent, answer, instance)
+    if gates := [each["name"] for each in after.get("schedulingGates") or ()]:
+        yield Note(
+            f"The cluster holds the pods of this run back by scheduling gates: {', '.join(gates)}. They start when the "
+            f"gates' owners remove them ({PAGE})."
+        )
+    if "activeDeadlineSeconds" not in before and (seconds := after.get("activeDeadlineSeconds")):
+        yield Note(f"The cluster ends each pod of this run after {seconds} seconds ({PAGE}).")
 
 
 def _is_set(pod: Pod, field: str) -> bool:
@@ -137,30 +165,33 @@ def _is_set(pod: Pod, field: str) -> bool:
     return pod["spec"].get(field) not in (None, "", "default-scheduler", False)
 
 
-def _changed_program(sent: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[Finding]:
-    lost = [each for each in NEEDED if not _contains(answer.get(each), sent.get(each))]
+def _changed_container(
+    sent: Mapping[str, Any], answers: Iterable[Mapping[str, Any]], subject: str
+) -> Iterator[Finding]:
+    answer = next((each for each in answers if each["name"] == sent["name"]), None)
+    if answer is None:
+        yield Problem(f"The cluster removes {subject} from the pods of this run ({PAGE}).")
+        return
+    lost = lost_fields_of_container(sent, answer)
     if lost:
         yield Problem(
-            f"The cluster changes the program's container: {', '.join(lost)}, which this run needs as they are; exempt "
+            f"The cluster changes {subject}: {', '.join(lost)}, which this run needs as they are; exempt "
             f"the runs' namespace from that policy ({PAGE})."
         )
+    if subject == PROGRAM:
+        yield from _notes_on_program(sent, answer)
+
+
+def _notes_on_program(sent: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[Note]:
     if answer.get("image") != sent.get("image"):
         yield Note(f"The cluster replaces workload.image '{sent.get('image')}' by '{answer.get('image')}'.")
-
-
-def _contains(answer: Any, sent: Any) -> bool:
-    """Whether a field still has what was sent. Lists of named entries may have more; the API adds defaults to them."""
-    if not sent:
-        return True
-    if isinstance(sent, list) and sent and isinstance(sent[0], Mapping):
-        return all(any(_covers(other, each) for other in answer or ()) for each in sent)
-    return bool(answer == sent)
-
-
-def _covers(answer: Any, sent: Any) -> bool:
-    if isinstance(sent, Mapping):
-        return isinstance(answer, Mapping) and all(_covers(answer.get(key), value) for key, value in sent.items())
-    return bool(answer == sent)
+    ours = {each["name"] for each in sent.get("env") or ()}
+    added = [each["name"] for each in answer.get("env") or () if each["name"] not in ours]
+    if loading := [name for name in added if name in LOADED_FIRST]:
+        yield Note(
+            f"The cluster adds variables that load other code into the program: {', '.join(loading)}. If the program "
+            f"fails in that code, exempt the runs' namespace ({PAGE})."
+        )
 
 
 def _room(sent: Pod, answer: Pod, instance: InstanceType) -> Iterator[Finding]:
