@@ -21,7 +21,9 @@ import pytest
 import yaml
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
-from torch.utils.tensorboard import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from local.aws.deployment import ARTIFACT_BUCKET, CACHE_TABLE, NAMESPACE, RUN_TABLE
 from tests.documents import blocks
@@ -219,11 +221,18 @@ def test_it_is_compared(place: Place) -> None:
     assert found["differing_fields"] == {}
 
 
+def write_events(folder: Path) -> None:
+    """TensorBoard events with one scalar, without PyTorch, which would be loaded in every process of the tests."""
+    events = EventFileWriter(str(folder))
+    loss = Summary(value=[Summary.Value(tag="loss", simple_value=2.5)])
+    events.add_event(Event(step=1, summary=loss))
+    events.close()
+
+
 @pytest.fixture
 def events(detached: Detached, tmp_path: Path) -> str:
     """TensorBoard events that the run's program has published so far; their name."""
-    with SummaryWriter(str(tmp_path)) as writer:
-        writer.add_scalar("loss", 2.5, 1)
+    write_events(tmp_path)
     (file,) = tmp_path.iterdir()
     key = f"runs/{detached.run_id}/events/events.out.tfevents.1.a"
     s3 = client_of(account_of(detached.folder, detached.run_id), "s3")
@@ -588,8 +597,7 @@ def test_a_run_ends_with_the_process_that_shows_it_when_that_is_killed(terminal:
 def test_tensorboard_shows_what_runs_have_published(tmp_path: Path) -> None:
     for run_id in ("a-1", "a-2"):
         leave_run(tmp_path / "out", run_id)
-    with SummaryWriter(str(tmp_path / ".trainflow/s3/trainflow-artifacts/runs/a-1/events")) as events:
-        events.add_scalar("loss", 2.5, 1)
+    write_events(tmp_path / ".trainflow/s3/trainflow-artifacts/runs/a-1/events")
     here = Commands(tmp_path)
     with Terminal(here.words("tensorboard", "a-1", "a-2", "--local"), tmp_path, here.environment) as terminal:
         terminal.wait_for("a-2 has published no TensorBoard events.")
