@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from local.twin import Twin
-from tests.integration.ended_runs import Ended, run_to_its_end
+from tests.integration.ended_runs import Ended, runs_together
 from tests.integration.running import replayed
 from trainflow.protocol.lost_files import LostFile, LostFiles
 from trainflow.record.results import NOTHING_TRAINED, lost_files_warning
 from trainflow.record.run_states import state_of_record
-from trainflow.spec.run_spec import parse_run_spec
+from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run_record import RunStatus
 
 TRAINS = """
@@ -33,8 +32,8 @@ FAILS = f"{TRAINS}\nraise ValueError('the last batch is empty')"
 NOTHING = "print('Unable to locate sufficient 2 gpus to run this example. Exiting.')"
 
 
-def spec(program: str, *, num_nodes: int = 1) -> dict[str, Any]:
-    return {
+def spec(program: str, *, num_nodes: int = 1) -> RunSpec:
+    document: dict[str, Any] = {
         "version": 1,
         "name": "lost",
         "workload": {
@@ -47,20 +46,31 @@ def spec(program: str, *, num_nodes: int = 1) -> dict[str, Any]:
         "progress": {"pattern": r"step (?P<step>\d+) loss (?P<loss>\S+)"},
         "limits": {"max_restarts": 0},
     }
+    return parse_run_spec(document)
 
 
-Run = Callable[..., Ended]
+SPECS = {
+    "lost-000000000001": spec(TRAINS),
+    "lost-000000000003": spec(TRAINS, num_nodes=3),
+    "lost-000000000004": spec(KEEPS),
+    "lost-000000000005": spec(NOTHING),
+    "lost-000000000009": spec(FAILS),
+}
+
+End = Callable[[str], Ended]
 
 
-@pytest.fixture
-def run(twin: Twin, tmp_path: Path) -> Run:
-    def start(program: str, run_id: str, *, num_nodes: int = 1) -> Ended:
-        parsed = parse_run_spec(spec(program, num_nodes=num_nodes))
-        ended = run_to_its_end(twin, parsed, run_id, folder=tmp_path)
-        assert replayed(twin, run_id)
-        return ended
+@pytest.fixture(scope="module")
+def end(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> Iterator[End]:
+    """The end of a run, whose way the second engine has taken, too; all runs go on side by side."""
+    with runs_together(twin, SPECS, folder=tmp_path_factory.mktemp("runs")) as ends:
 
-    return start
+        def find(run_id: str) -> Ended:
+            ended = ends[run_id].result()
+            assert replayed(twin, run_id)
+            return ended
+
+        yield find
 
 
 def lost(num_nodes: int) -> LostFiles:
@@ -75,8 +85,8 @@ def lost(num_nodes: int) -> LostFiles:
 
 
 @pytest.mark.parametrize("num_nodes", [1, 3])
-def test_a_success_that_lost_its_model_is_a_warning_everywhere(run: Run, num_nodes: int) -> None:
-    ended = run(TRAINS, f"lost-00000000000{num_nodes}", num_nodes=num_nodes)
+def test_a_success_that_lost_its_model_is_a_warning_everywhere(end: End, num_nodes: int) -> None:
+    ended = end(f"lost-00000000000{num_nodes}")
     warning = lost_files_warning(lost(num_nodes))
     assert ended.record.status is RunStatus.SUCCEEDED
     assert (ended.record.lost_files, ended.kept.lost_files) == (lost(num_nodes), lost(num_nodes))
@@ -87,21 +97,21 @@ def test_a_success_that_lost_its_model_is_a_warning_everywhere(run: Run, num_nod
     assert "model.pt (1.2 MiB" in ended.report and "model.pt (1.2 MiB" in ended.kept_report
 
 
-def test_a_failure_that_lost_its_model_keeps_its_error_and_says_both(run: Run) -> None:
-    ended = run(FAILS, "lost-000000000009")
+def test_a_failure_that_lost_its_model_keeps_its_error_and_says_both(end: End) -> None:
+    ended = end("lost-000000000009")
     assert ended.record.error is not None and ended.record.error.name == "ScriptFailed"
     assert "the last batch is empty" in ended.record.error.message
     assert f"Warning: {lost_files_warning(lost(1))}" in ended.mail.splitlines()
 
 
-def test_a_program_that_keeps_its_files_has_no_warning(run: Run) -> None:
-    ended = run(KEEPS, "lost-000000000004")
+def test_a_program_that_keeps_its_files_has_no_warning(end: End) -> None:
+    ended = end("lost-000000000004")
     assert (ended.record.status, ended.record.warnings, ended.record.lost_files) == (RunStatus.SUCCEEDED, [], None)
     assert "Warning" not in ended.mail
 
 
-def test_a_success_without_a_step_and_a_file_may_have_trained_nothing(run: Run) -> None:
-    ended = run(NOTHING, "lost-000000000005")
+def test_a_success_without_a_step_and_a_file_may_have_trained_nothing(end: End) -> None:
+    ended = end("lost-000000000005")
     assert ended.record.status is RunStatus.SUCCEEDED
     assert ended.record.warnings == ended.kept.warnings == [NOTHING_TRAINED]
     assert f"Warning: {NOTHING_TRAINED}" in ended.mail.splitlines()
