@@ -407,13 +407,14 @@ def test_a_state_tells_its_function_all_that_the_function_knows(name: str) -> No
 @pytest.mark.parametrize("machine", NAMES)
 def test_every_variable_with_a_first_value_is_given_another_by_a_state(machine: str) -> None:
     """A state that forgot to keep its answer would let the run wait, or count, without end."""
-    states = definition(machine)["States"]
-    first = states[definition(machine)["StartAt"]].get("Assign", {})
+    document = definition(machine)
+    states, start = document["States"], document["StartAt"]
+    first = states[start].get("Assign", {})
     later = {
         key.removesuffix(".$")
         for name, state in states.items()
         for assigned in (state.get("Assign", {}), *(catcher.get("Assign", {}) for catcher in state.get("Catch", ())))
-        if name != definition(machine)["StartAt"]
+        if name != start
         for key in assigned
     }
     assert {key.removesuffix(".$") for key, given in first.items() if not key.endswith(".$")} <= later

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,12 @@ def test_a_json_schema_is_the_models(what: SchemaOf) -> None:
     Draft202012Validator.check_schema(schema)
 
 
+@cache
+def editor(what: SchemaOf) -> Draft202012Validator:
+    """What an editor checks files of this kind with."""
+    return Draft202012Validator(build_schema(what))
+
+
 FILES = {
     SchemaOf.RUN_SPEC: [*Path("runs").glob("*.yaml"), *Path("examples").glob("*/spec.yaml")],
     SchemaOf.OVERRIDE: list(Path("runs/overrides").glob("*.yaml")),
@@ -42,7 +49,7 @@ def test_an_editor_finds_the_schema_of_a_file_and_nothing_to_correct(what: Schem
     first = path.read_text().partition("\n")[0]
     named = first.removeprefix("# yaml-language-server: $schema=")
     assert (path.parent / named).resolve() == (CONFIG / what.file_name).resolve()
-    found = Draft202012Validator(build_schema(what)).iter_errors(yaml.safe_load(path.read_text()))
+    found = editor(what).iter_errors(yaml.safe_load(path.read_text()))
     assert [(error.json_path, error.message) for error in found] == []
 
 
@@ -55,10 +62,10 @@ def test_an_editor_finds_the_schema_of_a_file_and_nothing_to_correct(what: Schem
     ],
 )
 def test_an_editor_corrects_an_override(override: dict[str, Any], problem: str | None) -> None:
-    found = [error.message for error in Draft202012Validator(build_schema(SchemaOf.OVERRIDE)).iter_errors(override)]
+    found = [error.message for error in editor(SchemaOf.OVERRIDE).iter_errors(override)]
     leaves = [
         error.message
-        for each in Draft202012Validator(build_schema(SchemaOf.OVERRIDE)).iter_errors(override)
+        for each in editor(SchemaOf.OVERRIDE).iter_errors(override)
         for error in (each, *(each.context or ()))
     ]
     assert bool(found) == (problem is not None)

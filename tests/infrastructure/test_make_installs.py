@@ -13,7 +13,7 @@ import pytest
 
 from tests.wheels import wheel
 
-pytestmark = pytest.mark.lengthy
+pytestmark = pytest.mark.slow
 
 REPOSITORY = Path(__file__).parents[2]
 EDITABLE = (".", "packages/checkout", "packages/kubetwin")

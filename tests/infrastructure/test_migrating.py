@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -96,8 +98,12 @@ def test_every_field_exists() -> None:
 
 
 def _has_field(path: list[str]) -> bool:
-    schemas = (Configuration.model_json_schema(), RunSpec.model_json_schema())
-    return any(_reaches(schema, schema, path) for schema in schemas)
+    return any(_reaches(schema, schema, path) for schema in _schemas())
+
+
+@cache
+def _schemas() -> tuple[dict[str, Any], ...]:
+    return Configuration.model_json_schema(), RunSpec.model_json_schema()
 
 
 def _reaches(schema: dict, root: dict, path: list[str]) -> bool:  # type: ignore[type-arg]

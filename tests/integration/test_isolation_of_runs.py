@@ -59,10 +59,28 @@ def run(folder: Path, program: str, *options: str, **workload: str) -> tuple[Run
     return record, " ".join(done.stdout.split())
 
 
-def test_a_program_writes_into_its_runs_folder_and_nowhere_else(tmp_path: Path) -> None:
-    record, said = run(tmp_path, PROGRAM)
-    assert (tmp_path / f".trainflow/volumes/runs/{record.run_id}/mine").read_text() == record.run_id
+Project = tuple[Path, RunRecord, str]
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The folder of a run whose owner lets others read new files, its record, and what its command said."""
+    folder, umask = tmp_path_factory.mktemp("project"), os.umask(0o022)
+    try:
+        return folder, *run(folder, PROGRAM)
+    finally:
+        os.umask(umask)
+
+
+def test_a_program_writes_into_its_runs_folder_and_nowhere_else(project: Project) -> None:
+    folder, record, said = project
+    assert (folder / f".trainflow/volumes/runs/{record.run_id}/mine").read_text() == record.run_id
     assert "their user, root file system and mounts" in said
+
+
+def test_what_a_run_leaves_can_be_read_by_its_owner_only(project: Project) -> None:
+    folder, *_ = project
+    assert [oct((folder / name).stat().st_mode & 0o777) for name in ("out", ".trainflow")] == ["0o700", "0o700"]
 
 
 def test_walls_can_be_left_out_and_the_run_says_what_it_does_not_prove_then(tmp_path: Path) -> None:
@@ -95,15 +113,6 @@ def test_a_program_that_takes_what_it_can_gets_nothing_in_a_first_run_and_with_p
         record, _ = run(folder, Path(intruder.__file__).read_text(), **workload)
         got = json.loads((folder / f".trainflow/volumes/runs/{record.run_id}/got.json").read_text())
         assert {attempt: found for attempt, found in got.items() if found} == {}
-
-
-def test_what_a_run_leaves_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
-    umask = os.umask(0o022)
-    try:
-        run(tmp_path, "print('done')")
-    finally:
-        os.umask(umask)
-    assert [oct((tmp_path / name).stat().st_mode & 0o777) for name in ("out", ".trainflow")] == ["0o700", "0o700"]
 
 
 def test_a_run_goes_well_in_a_long_path_with_spaces_and_letters_of_any_language_behind_a_link(tmp_path: Path) -> None:

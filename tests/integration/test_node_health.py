@@ -75,8 +75,8 @@ def start(twin: Twin, tmp_path: Path) -> Start:
 @pytest.mark.parametrize(
     ("num_nodes", "launcher"),
     [
-        (3, "none"),
-        *(pytest.param(*size, marks=pytest.mark.slow) for size in ((3, "torchrun"), (5, "none"), (5, "torchrun"))),
+        pytest.param(*size, marks=pytest.mark.slow)
+        for size in ((3, "none"), (3, "torchrun"), (5, "none"), (5, "torchrun"))
     ],
 )
 def test_a_gang_of_an_odd_number_of_nodes_trains_at_once(start: Start, num_nodes: int, launcher: str) -> None:

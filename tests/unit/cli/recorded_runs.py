@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +31,13 @@ class RecordedRun:
     manifests: tuple[dict[str, Any], ...]
     log: tuple[str, ...]
 
-    @property
-    def pods(self) -> list[Pod]:
-        return [read_pod(manifest) for manifest in self.manifests]
+    @cached_property
+    def pods(self) -> Sequence[Pod]:
+        return tuple(read_pod(manifest) for manifest in self.manifests)
 
-    @property
-    def lines(self) -> list[Step]:
-        return [step for line in self.log if (step := parse_metrics_line(line)) is not None]
+    @cached_property
+    def lines(self) -> Sequence[Step]:
+        return tuple(step for line in self.log if (step := parse_metrics_line(line)) is not None)
 
     @property
     def end(self) -> datetime:
@@ -56,8 +57,9 @@ class RecordedRun:
         return build_record(**(arguments | overrides))
 
 
+@cache
 def recorded(name: str) -> RecordedRun:
-    """The recorded run of that name."""
+    """The recorded run of that name: nobody changes it."""
     document = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return RecordedRun(
         run_id=document["run_id"],

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from trainflow.workflow.run_record import Cost, Restart, RunStatus
 pytestmark = pytest.mark.lengthy
 
 
-def followed(run: RecordedRun, *, polls: int = 400) -> list[str]:
-    """The lines that are printed when the run is followed into a file."""
+@cache
+def followed(name: str) -> list[str]:
+    """The lines that are printed when the recorded run of that name is followed into a file."""
     console = Console(file=io.StringIO(), force_terminal=False, width=60)
-    observer = ReplayedObserver(run, polls=polls)
+    observer = ReplayedObserver(recorded(name), polls=500)
     follow(observer, console, observer.is_finished, pause=lambda: None)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
@@ -46,7 +48,7 @@ def after(run: RecordedRun, seconds: float) -> RunState:
 
 
 def test_each_state_is_printed_once_and_choices_are_not() -> None:
-    states = [line.split("] state ")[1] for line in followed(recorded("succeeded")) if "] state " in line]
+    states = [line.split("] state ")[1] for line in followed("succeeded") if "] state " in line]
 
     assert states == [
         "ValidateRun",
@@ -70,7 +72,7 @@ def test_each_state_is_printed_once_and_choices_are_not() -> None:
 
 
 def test_every_change_of_a_pods_phase_is_a_line() -> None:
-    lines = [line for line in followed(recorded("succeeded"), polls=500) if "-training-1-1-" in line]
+    lines = [line for line in followed("succeeded") if "-training-1-1-" in line]
 
     assert [line.split("q9d4w ")[1] for line in lines] == [
         "Pending, on node-1",
@@ -80,7 +82,7 @@ def test_every_change_of_a_pods_phase_is_a_line() -> None:
 
 
 def test_about_every_tenth_step_is_a_line_with_loss_and_speed() -> None:
-    lines = [line for line in followed(recorded("succeeded")) if "] step " in line]
+    lines = [line for line in followed("succeeded") if "] step " in line]
 
     assert len(lines) == 21
     assert "step 1/200: loss 9.221, 92.0 sequences/s" in lines[0]
@@ -98,7 +100,7 @@ def test_a_very_long_training_does_not_flood_the_log() -> None:
 
 
 def test_a_failed_pods_last_lines_are_printed_unchanged_at_the_end() -> None:
-    lines = followed(recorded("worker_failed"))
+    lines = followed("worker_failed")
 
     assert any("exit code 137" in line for line in lines)
     assert lines[-1].endswith("[bold]gone[/bold] 137")

@@ -205,7 +205,7 @@ def test_a_run_without_steps_says_so() -> None:
 
 
 def test_a_curve_breaks_where_the_loss_is_no_number() -> None:
-    steps = recorded("succeeded").lines[:8]
+    steps = list(recorded("succeeded").lines[:8])
     steps[3] = replace(steps[3], loss=math.nan)
 
     loss = charts(steps)[0]

@@ -154,8 +154,7 @@ def test_a_schedule_whose_turn_it_is_not_is_told_once(aws: Aws, calls: Calls, ov
     assert_told_once(aws, calls, prepare)
 
 
-@pytest.mark.lengthy
-@pytest.mark.parametrize("status", ["ABORTED", "FAILED"])
+@pytest.mark.parametrize("status", ["ABORTED", pytest.param("FAILED", marks=pytest.mark.slow)])
 def test_a_run_that_was_cleaned_up_is_told_once(
     aws: Aws, calls: Calls, cluster: FakeKubernetesApi, status: str
 ) -> None:

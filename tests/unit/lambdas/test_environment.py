@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,32 +21,35 @@ from trainflow.deployment.functions import FUNCTIONS, SLURM, Function
 each_function = pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.name)
 
 
+@cache
 def tree_of(module: str) -> ast.Module | None:
     path = Path(*module.split(".")).with_suffix(".py")
     return ast.parse(path.read_text()) if path.exists() else None
 
 
-def imported(module: str) -> set[str]:
+@cache
+def imported(module: str) -> frozenset[str]:
     """The modules of `lambdas` that a module imports."""
     tree = tree_of(module)
-    found = set()
+    found = set[str]()
     for node in ast.walk(tree) if tree else ():
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lambdas"):
             found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+    return frozenset(found)
 
 
-def reads(module: str) -> set[str]:
+@cache
+def reads(module: str) -> frozenset[str]:
     """Names of the classes that a module gives to `read`."""
     tree = tree_of(module)
-    return {
+    return frozenset(
         node.args[0].id
         for node in (ast.walk(tree) if tree else ())
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "read"
         and isinstance(node.args[0], ast.Name)
-    }
+    )
 
 
 def reachable(module: str) -> set[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -311,12 +313,30 @@ WAITING = [
 """What other ranks print when one has ended."""
 
 
-@pytest.mark.parametrize("corpus", ["corpus.jsonl", "holdout.jsonl"])
-def test_what_waiting_ranks_print_causes_no_restart_of_what_cannot_be_helped(corpus: str) -> None:
+class JudgedCase(NamedTuple):
+    """A case of the corpora as it is."""
+
+    case: dict[str, Any]
+    evidence: Evidence
+    verdict: Verdict
+
+
+@cache
+def judged_cases(every: int) -> Sequence[JudgedCase]:
+    """Each n-th case of the corpora; judging them is the dearest part of the tests that change them."""
+    cases = [case for corpus in sorted(CORPORA.glob("*.jsonl")) for case in benchmark.read_corpus(corpus)]
+    evidence = map(benchmark.case_evidence, cases[::every])
+    return [JudgedCase(case, each, judge(each)) for case, each in zip(cases[::every], evidence, strict=True)]
+
+
+sampled = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.slow)], ids="1 of {} cases".format)
+
+
+@sampled
+def test_what_waiting_ranks_print_causes_no_restart_of_what_cannot_be_helped(every: int) -> None:
     restarted = []
-    for case in benchmark.read_corpus(CORPORA / corpus):
-        evidence = benchmark.case_evidence(case)
-        if case["restart"] or judge(evidence).rule == "default" or is_error_without_exception(evidence):
+    for case, evidence, verdict in judged_cases(every):
+        if case["restart"] or verdict.rule == "default" or is_error_without_exception(verdict):
             continue
         surrounded = Evidence(**{**vars(evidence), "lines": [*WAITING, *evidence.lines, *WAITING]})
         if judge(surrounded).restart:
@@ -324,9 +344,8 @@ def test_what_waiting_ranks_print_causes_no_restart_of_what_cannot_be_helped(cor
     assert restarted == []
 
 
-def is_error_without_exception(evidence: Evidence) -> bool:
+def is_error_without_exception(verdict: Verdict) -> bool:
     """Whether only the place of a line at the end of the log shows that it ended the program."""
-    verdict = judge(evidence)
     return verdict.strength is Strength.PASSING and not verdict.restart
 
 
@@ -434,12 +453,10 @@ PREFIXES = {
 
 @pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
 def test_what_stands_before_every_line_of_a_log_decides_nothing(prefix: str) -> None:
-    cases = [case for corpus in CORPORA.glob("*.jsonl") for case in benchmark.read_corpus(corpus) if case["logs"]]
     differing = []
-    for case in cases[::9]:
-        evidence = benchmark.case_evidence(case)
+    for case, evidence, verdict in judged_cases(4)[::2]:
         prefixed = Evidence(**{**vars(evidence), "lines": [prefix + line for line in evidence.lines]})
-        if judge(prefixed).error != judge(evidence).error:
+        if judge(prefixed).error != verdict.error:
             differing.append(case["name"])
     assert differing == []
 
