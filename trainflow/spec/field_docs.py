@@ -7,6 +7,7 @@ spec's models took to import, in every command and at every cold start of a func
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 from itertools import pairwise
@@ -29,6 +30,7 @@ class DescribedFields(BaseModel):
         return schema
 
 
+@functools.cache
 def field_docs(model: type[BaseModel]) -> dict[str, str]:
     """Docstring by field, of the fields that a class itself declares and that have one."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
