@@ -42,7 +42,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 	{ echo 'Nothing was changed. YES=1 answers without a terminal.' >&2; exit 1; })
 
 .DEFAULT_GOAL := help
-.PHONY: help run check lint rules types types-of-lambdas types-of-trainer templates index unit test test-kubetwin nightly test-slow test-trn1 mutants \
+.PHONY: help run check lint rules types templates index unit test test-kubetwin nightly test-slow test-trn1 mutants \
 	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
 
 help: ## What each command does
@@ -55,7 +55,7 @@ run: $(INSTALLED) ## Train the demo through the real state machine, on this mach
 	$(BIN)/trainflow run runs/demo.yaml --local
 
 # Parts that do not wait for each other: `make -j2 check` runs two at a time.
-check: lint rules types types-of-lambdas types-of-trainer templates index sbom ## The gate: lint, types, layers, templates, requirements on the public index
+check: lint rules types templates index sbom ## The gate: lint, types, layers, templates, requirements on the public index
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -67,12 +67,6 @@ rules: $(INSTALLED)
 
 types: $(INSTALLED)
 	$(BIN)/mypy
-
-types-of-lambdas: $(INSTALLED)
-	$(BIN)/mypy --python-version 3.14 -p lambdas # what functions are deployed on: typeshed knows what went since 3.11
-
-types-of-trainer: $(INSTALLED)
-	$(BIN)/mypy --python-version 3.12 -p trainer # what the images have
 
 templates: synth $(CHECKOV)
 	$(BIN)/cfn-lint --non-zero-exit-code informational cdk.out/*.template.json
@@ -94,7 +88,7 @@ test-kubetwin: $(INSTALLED) ## The tests of packages/kubetwin, but for what take
 nightly: test-slow mutants ## Everything that takes too long for each change; docs/nightly.md has the last results
 
 test-slow: $(INSTALLED) $(NODE_TOOLS) $(TRACKING) $(TORCHX) ## The slow proofs, and the trainer's tests on the newest PyTorch
-	PATH="$$PATH:$$PWD/.venv-torchx/bin" $(BIN)/python -m tests.nightly slow programs inputs kubetwin kubetwin-inputs
+	PATH="$$PATH:$$PWD/.venv-torchx/bin" $(BIN)/python -m tests.nightly slow programs inputs types-of-lambdas types-of-trainer kubetwin kubetwin-inputs
 
 # XLA first and by itself: torch counts the devices when a process computes its first gradients.
 TRN1_TESTS = PJRT_DEVICE=CPU .venv-xla/bin/python -m pytest -q $(THREE_WORKERS) -p no:cacheprovider -m "not slow"

@@ -55,6 +55,16 @@ PHASES = {
         title="Generated inputs, eight times as many as for each change",
         words=(*_PYTEST, "-m", "hypothesis and not slow", "--hypothesis-profile", "nightly"),
     ),
+    "types-of-lambdas": Phase(
+        title="Types of the functions on the Python that they are deployed on",  # typeshed knows what went since 3.11
+        words=("-m", "mypy", "--python-version", "3.14", "-p", "lambdas"),
+        counts_tests=False,
+    ),
+    "types-of-trainer": Phase(
+        title="Types of the trainer on the Python of its images",
+        words=("-m", "mypy", "--python-version", "3.12", "-p", "trainer"),
+        counts_tests=False,
+    ),
     "kubetwin": Phase(title="Long proofs of kubetwin", words=(*_PYTEST, "-m", "slow"), folder="packages/kubetwin"),
     "kubetwin-inputs": Phase(
         title="Generated inputs for kubetwin, forty times as many as for each change",
