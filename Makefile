@@ -79,7 +79,7 @@ unit: $(INSTALLED) ## The fast tests of all but the trainer
 	$(BIN)/pytest -q $(TWO_WORKERS) tests/unit --ignore tests/unit/trainer -m "not slow and not lengthy"
 
 test: $(INSTALLED) $(NODE_TOOLS) ## The product's tests but for the trainer's, and for what takes long
-	$(BIN)/pytest -q $(THREE_WORKERS) $(addprefix --ignore ,$(TRAINER) tests/lints) -m "not slow and not index"
+	$(BIN)/pytest -q $(THREE_WORKERS) $(addprefix --ignore ,$(TRAINER) tests/xla tests/lints) -m "not slow and not index"
 
 # A distribution of its own: its tests have the settings of its pyproject.toml and need nothing of the rest.
 test-kubetwin: $(INSTALLED) ## The tests of packages/kubetwin, but for what takes long
