@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,9 +13,8 @@ from rich.console import Console
 
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.twin import Twin
+from tests.integration.mails import Mails
 from tests.integration.running import follow_run
-from tests.integration.test_runs import subscription
-from tests.waiting import wait_until
 from trainflow.cli.follow.summary import summarize
 from trainflow.page.ended import EndedRuns
 from trainflow.spec.run_spec import RunSpec
@@ -47,7 +45,7 @@ def run_to_its_end(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path) -> E
         run_id: Its id.
         folder: Folder of the runs' folders.
     """
-    queue, _ = subscription(twin)
+    mails = Mails(twin)
     printed = io.StringIO()
     console = Console(file=printed, width=1000)
     record = follow_run(twin, spec, run_id, folder=folder / run_id, console=console)
@@ -58,7 +56,7 @@ def run_to_its_end(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path) -> E
         record,
         RunRecord.model_validate_json(content(twin, f"runs/{run_id}/run.json")),
         printed.getvalue(),
-        _mail_of_end(twin, queue, record),
+        mails.end_of(record),
         page.warnings,
         (folder / run_id / "report.html").read_text(),
         content(twin, f"runs/{run_id}/report.html").decode(),
@@ -84,23 +82,6 @@ def runs_together(twin: Twin, specs: Mapping[str, RunSpec], *, folder: Path) -> 
             run_id: followers.submit(run_to_its_end, twin, spec, run_id, folder=folder)
             for run_id, spec in specs.items()
         }
-
-
-def _mail_of_end(twin: Twin, queue: str, record: RunRecord) -> str:
-    """The message that reports a run's end: others of the queue are of runs beside it, or of what it met on its way."""
-    sqs, found = twin.client("sqs"), list[str]()
-    outcomes = (record.status, record.error.name if record.error else record.status)
-    subjects = tuple(f"Trainflow: {record.run_id} {outcome}" for outcome in outcomes)
-
-    def has_come() -> bool:
-        for received in sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages", ()):
-            mail = json.loads(received["Body"])
-            if mail["Subject"].startswith(subjects):
-                found.append(mail["Message"])
-        return bool(found)
-
-    wait_until(has_come, seconds=60)
-    return found[0]
 
 
 def content(twin: Twin, key: str) -> bytes:

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from local.aws import deployment
 from local.twin import Twin
+from tests.integration.mails import Mails
 from tests.integration.running import follow_run
-from tests.integration.test_runs import assert_nothing_is_left, state_names, steps_spec, subscription
+from tests.integration.test_runs import assert_nothing_is_left, state_names, steps_spec
 from trainflow.nodes.instances import nodegroup_name
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.run_record import RunRecord
@@ -39,7 +40,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
 
 
 def test_the_next_type_is_used_by_all_jobs_and_named_in_record_and_message(run: Run, twin: Twin) -> None:
-    queue, receive = subscription(twin)
+    mails = Mails(twin)
     record = run("other-0000000000aa", instance_type="g6.12xlarge", fallback=["g6.24xlarge", "g6e.12xlarge"])
     assert (record.status, record.error) == ("SUCCEEDED", None)
     assert (record.instance_type, record.given_up) == ("g6e.12xlarge", ["g6.12xlarge", "g6.24xlarge"])
@@ -48,7 +49,7 @@ def test_the_next_type_is_used_by_all_jobs_and_named_in_record_and_message(run: 
     nodes = {pod.node for pod in record.jobs["training"].pods}
     assert nodes == {"g6e-12xlarge-0", "g6e-12xlarge-1"}
     assert_nothing_is_left(twin, record.run_id)
-    assert "Nodes: g6e.12xlarge, because there was no capacity of g6.12xlarge, g6.24xlarge" in receive(queue)
+    assert "Nodes: g6e.12xlarge, because there was no capacity of g6.12xlarge, g6.24xlarge" in mails.end_of(record)
 
 
 def test_a_type_without_a_node_group_is_refused_before_any_node_is_requested(run: Run, twin: Twin) -> None:

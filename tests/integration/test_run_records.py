@@ -23,8 +23,9 @@ from rich.console import Console
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
 from local.twin import Twin
+from tests.integration.mails import Mails
 from tests.integration.running import follow_run, replayed
-from tests.integration.test_runs import steps_spec, subscription
+from tests.integration.test_runs import steps_spec
 from tests.waiting import wait_until
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.run_record import RunRecord, RunStatus
@@ -61,13 +62,13 @@ Run = Callable[..., Ended]
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(spec: dict[str, Any], run_id: str) -> Ended:
-        queue, receive = subscription(twin)
+        mails = Mails(twin)
         local = follow_run(
             twin, parse_run_spec(spec), run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO())
         )
         kept = RunRecord.model_validate_json(content(twin, f"runs/{run_id}/run.json"))
         report = content(twin, f"runs/{run_id}/report.html").decode()
-        return Ended(local, kept, report, json.loads(receive(queue))["Message"])
+        return Ended(local, kept, report, mails.end_of(local))
 
     return start
 
@@ -140,7 +141,7 @@ def test_of_a_run_that_fails(run: Run, twin: Twin) -> None:
 def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
     """The command checks a spec before it starts one; the console does not."""
     assert twin.deployment is not None
-    queue, receive = subscription(twin)
+    mails = Mails(twin)
     stepfunctions = twin.client("stepfunctions")
     arn = stepfunctions.start_execution(
         stateMachineArn=twin.deployment.address.state_machine_arn, name="refused", input='{"version": 1}'
@@ -151,7 +152,7 @@ def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
     assert (record.status, record.error and record.error.name) == (RunStatus.FAILED, "InvalidRunSpec")
     assert replayed(twin, "refused") == ["refused"]
     assert record.ended_at is not None
-    assert_links_lead_somewhere(twin, json.loads(receive(queue))["Message"])
+    assert_links_lead_somewhere(twin, mails.end_of(record))
 
 
 @pytest.mark.parametrize(("number", "status"), [(3, RunStatus.ABORTED), (4, RunStatus.TIMED_OUT)])

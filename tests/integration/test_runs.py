@@ -17,6 +17,7 @@ from rich.console import Console
 
 from local.aws import deployment, folder_buckets
 from local.twin import Twin
+from tests.integration.mails import Mails
 from tests.integration.running import follow_run, replayed
 from trainflow.cli.run import exit_status
 from trainflow.client.code import PackedCode, pack
@@ -147,7 +148,7 @@ def processes_of(run_id: str, **environment: str) -> list[psutil.Process]:
 
 
 def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
-    queue, receive = subscription(twin)
+    mails = Mails(twin)
     record = run(demo_spec(), "demo-0000000000aa")
 
     assert (record.status, record.error) == ("SUCCEEDED", None)
@@ -193,7 +194,7 @@ def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
     assert json.loads((folder / "run.json").read_text())["run_id"] == "demo-0000000000aa"
     assert "<svg" in (folder / "report.html").read_text()
     assert {f"{pod.name}.log" for pod in training.pods} <= {path.name for path in (folder / "logs").iterdir()}
-    assert "demo-0000000000aa SUCCEEDED" in receive(queue)
+    assert mails.end_of(record)
     windows = [f"demo-0000000000aa-{stage}-1-1" for stage in ("precompile", "training")]
     assert replayed(twin, record.run_id) == [record.run_id, *windows]
     assert_nothing_is_left(twin, record.run_id)
@@ -320,17 +321,3 @@ def test_two_runs_at_once_do_not_mix(run: Run) -> None:
         assert record.status == "SUCCEEDED", record.error
         assert record.metrics_published is not None
         assert record.metrics_published.datapoints == 5 + number
-
-
-def subscription(twin: Twin) -> tuple[str, Callable[[str], str]]:
-    """A queue behind the twin's topic, and how to read it."""
-    sqs = twin.client("sqs")
-    url = sqs.create_queue(QueueName=f"told-{time.monotonic_ns()}")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    assert twin.deployment is not None
-    twin.client("sns").subscribe(TopicArn=twin.deployment.topic_arn, Protocol="sqs", Endpoint=arn)
-
-    def receive(queue: str) -> str:
-        return "".join(message["Body"] for message in sqs.receive_message(QueueUrl=queue).get("Messages", ()))
-
-    return url, receive
