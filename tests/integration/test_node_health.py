@@ -16,18 +16,17 @@ from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, step
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.run_record import RunRecord
 
-SLOW_DEVICE = """
+CLOCK_OF_DEVICES = """
 import os
-if os.environ.get("SLOW_ATTEMPTS") and os.environ.get("TRAINFLOW_ATTEMPT") in os.environ["SLOW_ATTEMPTS"].split(","):
-    if os.environ.get("GROUP_RANK", "none") in os.environ["SLOW_NODES"].split(","):
-        import time, torch
-        add = torch.Tensor.__add__
-        def slowly(self, other):
-            time.sleep(0.3)
-            return add(self, other)
-        torch.Tensor.__add__ = slowly
+if os.environ.get("TRAINFLOW_NODE_TEST_DIR") and os.environ.get("GROUP_RANK"):
+    import itertools, time
+    in_attempt = os.environ.get("TRAINFLOW_ATTEMPT") in os.environ.get("SLOW_ATTEMPTS", "").split(",")
+    is_slow = in_attempt and os.environ["GROUP_RANK"] in os.environ["SLOW_NODES"].split(",")
+    readings = itertools.count()
+    time.perf_counter = lambda: next(readings) * (2.0 if is_slow else 0.02)
 """
-"""What every Python process of a run starts with: devices of some nodes are slow in some attempts."""
+"""What every Python process of a run starts with. The test of the nodes measures by a clock that goes on with each
+reading, and faster on nodes that are slow in an attempt: this machine's other work makes no healthy node slow."""
 
 PROGRAM = """
 import pathlib, sys, time
@@ -45,7 +44,7 @@ Start = Callable[..., RunRecord]
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
     image = tmp_path_factory.mktemp("image")
-    (image / "sitecustomize.py").write_text(SLOW_DEVICE)
+    (image / "sitecustomize.py").write_text(CLOCK_OF_DEVICES)
     (image / "program.py").write_text(PROGRAM)
     for name in ("tests", "trainer", "trainflow"):
         (image / name).symlink_to(REPOSITORY / name)
