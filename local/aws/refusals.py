@@ -34,7 +34,6 @@ MOST_RESULTS = 1_000
 
 RUNTIME = "States.Runtime"
 DATA_LIMIT = "States.DataLimitExceeded"
-HEARTBEAT = "States.HeartbeatTimeout"
 
 
 def apply_all() -> None:
@@ -44,7 +43,6 @@ def apply_all() -> None:
     _payloads()
     _variables()
     _full_histories()
-    _heartbeats()
     _starts()
     _lists()
     _definitions()
@@ -60,6 +58,8 @@ def _failure(env: Any, error: str, cause: str) -> Exception:
     )
 
     class Named(CustomErrorName):  # type: ignore[misc]
+        is_terminal = error == DATA_LIMIT  # these are parameters and variables, not a task's result
+
         def __init__(self) -> None:
             self.error_name = error  # those of functions may not begin with "States."
 
@@ -116,19 +116,20 @@ def _invalid_path(env: Any, sampler: Any) -> Exception:
 
 
 def _wildcards() -> None:
-    """Neither Retry nor Catch is for States.Runtime, and wildcards are not for States.DataLimitExceeded; a missed
-    heartbeat is a States.Timeout as well (Step Functions developer guide, 'Error names')."""
+    """Neither Retry nor Catch is for States.Runtime. No wildcard is for data that was too large before or after a task
+    (Step Functions developer guide, 'Error names'); a task's result that is too large is an error of the task (decision
+    101)."""
     from moto.stepfunctions.parser.asl.component.common.error_name.error_equals_decl import ErrorEqualsDecl
 
     present = ErrorEqualsDecl._eval_body
 
     def eval_body(self: Any, env: Any) -> None:
-        error, names = env.stack[-1].error_name, [each.error_name for each in self.error_names]
-        if error == RUNTIME:
+        error, names = env.stack[-1], [each.error_name for each in self.error_names]
+        if error.error_name == RUNTIME:
             env.stack[-1] = False
-        elif error == DATA_LIMIT:
-            env.stack[-1] = DATA_LIMIT in names
-        elif error == HEARTBEAT and "States.Timeout" in names:
+        elif getattr(error, "is_terminal", False):
+            env.stack[-1] = error.error_name in names
+        elif error.error_name == DATA_LIMIT and "States.TaskFailed" in names:
             env.stack[-1] = True
         else:
             present(self, env)
@@ -229,34 +230,6 @@ def _full_histories() -> None:
         return present(self, context, event_type, event_details, **named)
 
     replace(EventManager, "add_event", add_event)
-
-
-def _heartbeats() -> None:
-    """A task that misses its heartbeat has its own error; moto calls it States.Timeout."""
-    from moto.stepfunctions.parser.api import HistoryEventType
-    from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent
-    from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name import StatesErrorName
-    from moto.stepfunctions.parser.asl.component.common.error_name.states_error_name_type import StatesErrorNameType
-    from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
-        StateTaskServiceCallback,
-    )
-    from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task import StateTask
-    from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
-
-    present = StateTask._from_error
-
-    def from_error(self: Any, env: Any, ex: Exception) -> Any:
-        if not isinstance(ex, HeartbeatTimeoutError) or not isinstance(self, StateTaskServiceCallback):
-            return present(self, env=env, ex=ex)
-        resource = {"resourceType": self._get_sfn_resource_type(), "resource": self._get_sfn_resource()}
-        return FailureEvent(
-            env=env,
-            error_name=StatesErrorName(typ=StatesErrorNameType.StatesHeartbeatTimeout),
-            event_type=HistoryEventType.TaskTimedOut,
-            event_details={"taskTimedOutEventDetails": {**resource, "error": HEARTBEAT}},
-        )
-
-    replace(StateTask, "_from_error", from_error)
 
 
 _BAD_IN_NAMES = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")

@@ -18,9 +18,11 @@ DATA_LIMIT = "States.DataLimitExceeded"
 class StatesError(Exception):
     """An error of the run, with a name that Retry and Catch compare."""
 
-    def __init__(self, name: str, cause: str) -> None:
+    def __init__(self, name: str, cause: str, *, is_terminal: bool = False) -> None:
         super().__init__(f"{name}: {cause}")
         self.name, self.cause = name, cause
+        self.is_terminal = is_terminal
+        """Whether no wildcard stands for it."""
 
 
 class Unsupported(Exception):
@@ -187,15 +189,20 @@ def text_of(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def checked_size(value: Any, what: str) -> Any:
+def checked_size(value: Any, what: str, *, is_result: bool = False) -> Any:
     """The value, if it is no larger than a payload may be.
+
+    Args:
+        value: Parameters, the result of a task, or the output of a state.
+        what: The name of the state, or the kind of the task.
+        is_result: Whether it is the result of a task, whose error wildcards are for.
 
     Raises:
         StatesError: States.DataLimitExceeded.
     """
     if len(text_of(value).encode()) > MAX_PAYLOAD_BYTES:
         cause = "returned a result with a size exceeding the maximum number of bytes service limit."
-        raise StatesError(DATA_LIMIT, f"The state/task '{what}' {cause}")
+        raise StatesError(DATA_LIMIT, f"The state/task '{what}' {cause}", is_terminal=not is_result)
     return value
 
 

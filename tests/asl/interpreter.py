@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from tests.asl.choices import holds
 from tests.asl.data import (
-    DATA_LIMIT,
     MAX_PAYLOAD_BYTES,
     RUNTIME,
     Missing,
@@ -148,19 +147,20 @@ def targets(state: Mapping[str, Any]) -> list[str]:
     return [*(state[key] for key in ("Next", "Default") if key in state), *(rule["Next"] for rule in rules)]
 
 
-def matches(names: Sequence[str], error: str) -> bool:
+def matches(names: Sequence[str], error: StatesError) -> bool:
     """Whether a retrier or catcher of these names is for an error.
 
-    States.Runtime always ends the execution, and States.ALL does not stand for States.DataLimitExceeded (Step Functions
-    developer guide, 'Error names'). States.TaskFailed stands for every error of a task but States.Timeout.
+    States.Runtime always ends the execution. States.TaskFailed stands for every error of a task but States.Timeout. No
+    wildcard stands for a States.DataLimitExceeded of parameters or of a state's output (Step Functions developer guide,
+    'Error names'); for that of a task's result, both do (recorded on AWS, docs/assumptions.md).
     """
-    if error == RUNTIME:
+    if error.name == RUNTIME:
         return False
-    if error in names:
+    if error.name in names:
         return True
-    if error == DATA_LIMIT:
+    if error.is_terminal:
         return False
-    return "States.ALL" in names or ("States.TaskFailed" in names and error != "States.Timeout")
+    return "States.ALL" in names or ("States.TaskFailed" in names and error.name != "States.Timeout")
 
 
 class Interpreter:
@@ -310,11 +310,9 @@ class Interpreter:
                     result = filled(state["ResultSelector"], self._scope(result))
                 return with_result(document, result, state.get("ResultPath", "$")), assigned, None
             except StatesError as error:
-                if self._may_retry(state, error.name, used):
+                if self._may_retry(state, error, used):
                     continue
-                caught = next(
-                    (each for each in state.get("Catch", ()) if matches(each["ErrorEquals"], error.name)), None
-                )
+                caught = next((each for each in state.get("Catch", ()) if matches(each["ErrorEquals"], error)), None)
                 if caught is None:
                     raise
                 told = {"Error": error.name, "Cause": error.cause}
@@ -322,7 +320,7 @@ class Interpreter:
                 return output, self._assigned(caught, told), str(caught["Next"])
 
     @staticmethod
-    def _may_retry(state: Mapping[str, Any], error: str, used: dict[int, int]) -> bool:
+    def _may_retry(state: Mapping[str, Any], error: StatesError, used: dict[int, int]) -> bool:
         """Whether the first retrier for an error has a try left; counts it."""
         for number, retrier in enumerate(state.get("Retry", ())):
             if matches(retrier["ErrorEquals"], error):
@@ -343,7 +341,7 @@ class Interpreter:
         try:
             if answer.failure is not None:
                 raise StatesError(*answer.failure)
-            checked_size(answer.result, kind)
+            checked_size(answer.result, kind, is_result=True)
         except StatesError as error:
             self._add("TaskTimedOut" if answer.timed_out else "TaskFailed", error=error.name, cause=error.cause)
             raise

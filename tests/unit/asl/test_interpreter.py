@@ -263,13 +263,20 @@ def test_a_missing_path_in_parameters_is_caught_by_nothing_and_calls_nothing() -
     assert "The JSONPath '$.missing' specified for the field 'x.$' could not be found" in history[-1]["cause"]
 
 
-def test_a_result_beyond_256_kib_is_caught_by_its_name_alone() -> None:
+def test_a_result_beyond_256_kib_is_caught_by_its_name_and_by_wildcards() -> None:
     fits, large = (Answer(result="x" * (MAX_PAYLOAD_BYTES - quotes)) for quotes in (2, 1))
-    states = {"A": task(**CATCH_ALL), "Caught": passing(Result="caught")}
+    states = {"A": task(), "Caught": passing(Result="caught")}
     assert ended(states, None, fits)[0] == "ExecutionSucceeded"
     assert ended(states, None, large) == ("ExecutionFailed", "States.DataLimitExceeded")
-    named = {"ErrorEquals": ["States.DataLimitExceeded"], "Next": "Caught"}
-    assert ended({**states, "A": task(Catch=[named])}, None, large) == ("ExecutionSucceeded", "caught")
+    for name in ("States.DataLimitExceeded", "States.TaskFailed", "States.ALL"):
+        catcher = {"ErrorEquals": [name], "Next": "Caught"}
+        assert ended({**states, "A": task(Catch=[catcher])}, None, large) == ("ExecutionSucceeded", "caught")
+
+
+def test_no_wildcard_is_for_parameters_beyond_256_kib() -> None:
+    half, twice = "x" * (MAX_PAYLOAD_BYTES // 2), {"a.$": "$", "b.$": "$"}
+    states = {"A": task(Parameters=twice, **CATCH_ALL), "Caught": passing(Result="caught")}
+    assert ended(states, half, Answer(result=1)) == ("ExecutionFailed", "States.DataLimitExceeded")
 
 
 def test_bytes_count_and_not_characters() -> None:
