@@ -16,6 +16,7 @@ from typing import Any
 
 from local.aws.redriving import redrive_fields
 from local.aws.replacements import replace
+from local.aws.state_machine_calls import version_fields
 from local.aws.stopping import once
 from local.aws.targets import Target, Targets
 
@@ -162,6 +163,8 @@ def _send_status_change(execution: Any) -> None:
         "detail": {
             "executionArn": execution.execution_arn,
             "stateMachineArn": execution.state_machine_arn,
+            "stateMachineVersionArn": version_fields(execution).get("stateMachineVersionArn"),
+            "stateMachineAliasArn": None,
             "name": execution.name,
             "status": execution.status,
             "startDate": _milliseconds(execution.start_date),
@@ -179,10 +182,12 @@ def _data(execution: Any) -> Event:
     """Input and output in an event; left out where a customer's key protects them."""
     if execution.state_machine.encryptionConfiguration["type"] == "CUSTOMER_MANAGED_KMS_KEY":
         return {"inputDetails": {"included": False}, "outputDetails": {"included": False}}
+    output = None if execution.output is None else json.dumps(execution.output, separators=(",", ":"))
     return {
         "input": execution.execution_input,
         "inputDetails": {"included": True},
-        "output": None if execution.output is None else json.dumps(execution.output),
+        "output": output,
+        "outputDetails": None if output is None else {"included": True},
         "error": execution.error,
         "cause": execution.cause,
     }

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from local.aws.replacements import replace
 
 DEFAULT_RESULTS = 100
-MOST_RESULTS = 1000
 """Events of a page (API reference of Step Functions, 'GetExecutionHistory', `maxResults`)."""
 
 DATA = frozenset({"input", "inputDetails", "output", "outputDetails"})
@@ -26,19 +25,16 @@ Event = TypeVar("Event")
 
 def apply() -> None:
     """Answer in pages."""
-    from moto.stepfunctions.exceptions import InvalidToken, ValidationException
+    from moto.stepfunctions.exceptions import InvalidToken
     from moto.stepfunctions.responses import StepFunctionResponse
 
     def get_execution_history(self: Any) -> str:
-        asked_results = self._get_int_param("maxResults") or DEFAULT_RESULTS
-        if asked_results > MOST_RESULTS:
-            raise ValidationException(f"maxResults: {asked_results} is more than {MOST_RESULTS}.")
         events = events_of(self.stepfunction_backend.describe_execution(self._get_param("executionArn")))
         try:
             page, token = page_of(
                 events,
                 after=self._get_param("nextToken"),
-                max_results=asked_results,
+                max_results=self._get_int_param("maxResults") or DEFAULT_RESULTS,
                 newest_first=self._get_bool_param("reverseOrder", False),
             )
         except ValueError as error:

@@ -214,7 +214,7 @@ class LambdaRuntime:
             self._busy.discard(worker)
         worker.kill()
 
-    def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool, str]:
+    def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool]:
         from moto.awslambda.exceptions import LambdaClientError
 
         try:
@@ -229,24 +229,22 @@ class LambdaRuntime:
             environment={
                 **self._environment,
                 **credentials,
-                **_lambda_variables(moto_function),
+                **self._function_variables(moto_function),
             },
             timeout_seconds=float(moto_function.timeout),
             memory_mib=int(moto_function.memory_size),
             log=str(self._log_dir / f"{moto_function.function_name}.log"),
         )
-        payload, errored = self.invoke(function, json.loads(event) if isinstance(event, str | bytes) else event)
-        return payload, errored, ""
+        return self.invoke(function, event)
 
-
-def _lambda_variables(moto_function: Any) -> dict[str, str]:
-    """Environment variables that Lambda sets, and those that the function was deployed with."""
-    return {
-        **{name: str(value) for name, value in (moto_function.environment_vars or {}).items()},
-        "AWS_LAMBDA_FUNCTION_NAME": moto_function.function_name,
-        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(moto_function.memory_size),
-        "AWS_LAMBDA_FUNCTION_VERSION": str(moto_function.version),
-    }
+    def _function_variables(self, moto_function: Any) -> dict[str, str]:
+        """Environment variables that Lambda sets, and those that the function was deployed with."""
+        return {
+            **{name: str(value) for name, value in (moto_function.environment_vars or {}).items()},
+            "AWS_LAMBDA_FUNCTION_NAME": moto_function.function_name,
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(moto_function.memory_size),
+            "AWS_LAMBDA_FUNCTION_VERSION": str(moto_function.version),
+        }
 
 
 def _error(kind: str, request_id: str, message: str) -> tuple[str, bool]:

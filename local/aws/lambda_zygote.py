@@ -21,6 +21,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import boto3
@@ -98,9 +99,9 @@ def _work(connection: socket.socket) -> None:
         request = json.loads(line)
         try:
             # Importing is part of the first invocation: what fails there is that invocation's error.
-            handler = handler or getattr(importlib.import_module(module), attribute)
+            handler = handler or _handler(module, attribute)
             result = handler(request["event"], Context(function, request["request_id"]))
-            _send(answers, {"payload": json.dumps(result)})
+            _send(answers, {"payload": _marshalled(result)})
         except MemoryError:
             # Lambda kills a function beyond its memory, and reports Runtime.ExitError.
             os._exit(1)
@@ -108,9 +109,54 @@ def _work(connection: socket.socket) -> None:
             _send(answers, {"error": _described(error, request["request_id"])})
 
 
+class RuntimeFailure(Exception):
+    """An error of Lambda's runtime itself, with the name that Lambda gives it."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def _handler(module: str, attribute: str) -> Callable[[Any, Context], Any]:
+    """The function of a module.
+
+    Raises:
+        RuntimeFailure: If it cannot be imported, or the module lacks the function.
+    """
+    try:
+        imported = importlib.import_module(module)
+    except ImportError as error:
+        raise RuntimeFailure("Runtime.ImportModuleError", f"Unable to import module '{module}': {error}") from error
+    if not hasattr(imported, attribute):
+        raise RuntimeFailure("Runtime.HandlerNotFound", f"Handler '{attribute}' missing on module '{module}'")
+    handler: Callable[[Any, Context], Any] = getattr(imported, attribute)
+    return handler
+
+
+def _marshalled(result: Any) -> str:
+    """A result as JSON.
+
+    Raises:
+        RuntimeFailure: If it cannot be written as JSON.
+    """
+    try:
+        return json.dumps(result, default=_as_text)
+    except (TypeError, ValueError) as error:
+        raise RuntimeFailure("Runtime.MarshalError", f"Unable to marshal response: {error}") from error
+
+
+def _as_text(value: Any) -> str:
+    """Bytes as text, as simplejson writes them, which Lambda's runtime for Python uses."""
+    if isinstance(value, bytes):
+        return value.decode()
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
 def _become(function: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(function["environment"])
+    if "LAMBDA_TASK_ROOT" in os.environ:  # an archive of its own; the twin's handlers are importable here
+        sys.path.insert(0, os.environ["LAMBDA_TASK_ROOT"])
     log = os.open(function["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -149,7 +195,7 @@ def _refuse_writes(event: str, arguments: tuple[Any, ...]) -> None:
 def _described(error: BaseException, request_id: str) -> dict[str, Any]:
     return {
         "errorMessage": str(error),
-        "errorType": type(error).__name__,
+        "errorType": error.name if isinstance(error, RuntimeFailure) else type(error).__name__,
         "requestId": request_id,
         "stackTrace": traceback.format_tb(error.__traceback__),
     }

@@ -48,7 +48,10 @@ def definitions_read_once() -> None:
 
     def parse(definition: str) -> Any:
         tree = _tree_of(definition)
-        return asl_parser.Preprocessor().visit(tree), tree
+        preprocessor = asl_parser.Preprocessor()
+        # moto keeps it on the class, where a definition that is refused would leave its language to all later ones.
+        preprocessor._query_language_per_scope = []
+        return preprocessor.visit(tree), tree
 
     replace(asl_parser.AmazonStateLanguageParser, "parse", staticmethod(parse))
 
@@ -85,6 +88,8 @@ def clients_made_once(session: boto3.Session, credentials_of: Callable[[str, str
 
     config = Config(
         parameter_validation=False,
+        request_checksum_calculation="when_required",  # Step Functions returns no checksums of objects
+        response_checksum_validation="when_required",
         retries={"max_attempts": 0, "total_max_attempts": 1},
         connect_timeout=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS,
         read_timeout=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS,

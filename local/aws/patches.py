@@ -18,12 +18,11 @@ from functools import cache, wraps
 from typing import Any
 from urllib.parse import parse_qs
 
-import botocore.session
-from botocore import xform_name
 from botocore.model import OperationModel
 
-from local.aws import histories, redriving, refusals, stopping
+from local.aws import definitions, histories, literals, redriving, refusals, state_machine_calls, stopping
 from local.aws.replacements import replace
+from local.aws.request_limits import operation_model
 
 
 def apply_all() -> None:
@@ -38,10 +37,13 @@ def apply_all() -> None:
     atomic_writes()
     object_checksums()
     catchers_back_to_their_state()
+    literals.apply_all()
+    definitions.refuse_invalid()
     stopping.apply_all()
     redriving.apply_all()
     refusals.apply_all()
     histories.apply()
+    state_machine_calls.apply_all()
 
 
 def context_times() -> None:
@@ -100,14 +102,8 @@ def service_shapes() -> None:
 
 
 def _operation(service: Any, boto_service: str | None, action: str | None) -> OperationModel | None:
-    operations = _operations(boto_service or service._get_boto_service_name())
-    return operations.get(action or service._get_boto_service_action())
-
-
-@cache
-def _operations(service: str) -> dict[str, OperationModel]:
-    model = botocore.session.get_session().get_service_model(service)
-    return {xform_name(name): model.operation_model(name) for name in model.operation_names}
+    action = action or service._get_boto_service_action()
+    return operation_model(boto_service or service._get_boto_service_name(), action)
 
 
 def json_task_results() -> None:
@@ -311,18 +307,30 @@ def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Calla
     return call
 
 
-def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> None:
-    """moto runs Lambdas in Docker; every caller ends in this one method.
+def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool]]) -> None:
+    """Run functions without Docker, and answer as Lambda does: with the version, and `Unhandled` for every error.
 
     Args:
-        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error, log text).
+        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error).
     """
+    from moto.awslambda.exceptions import LambdaClientError
     from moto.awslambda.models import LambdaFunction
 
-    def invoke_lambda(self: Any, event: Any = None) -> tuple[str, bool, str]:
-        return invoke(self, event)
+    def invoke_function(self: Any, body: Any, request_headers: Any, response_headers: Any) -> bytes:
+        text = body.decode() if isinstance(body, bytes) else body
+        try:
+            event = json.loads(text) if text else {}
+        except ValueError as error:
+            said = f"Could not parse request body into json: {error}"
+            raise LambdaClientError("InvalidRequestContentException", said) from None
+        payload, is_error = invoke(self, event)
+        response_headers["x-amz-executed-version"] = str(self.version)
+        if is_error:
+            response_headers["x-amz-function-error"] = "Unhandled"
+        is_awaited = request_headers.get("x-amz-invocation-type", "RequestResponse") == "RequestResponse"
+        return payload.encode() if is_awaited else b""
 
-    replace(LambdaFunction, "_invoke_lambda", invoke_lambda)
+    replace(LambdaFunction, "invoke", invoke_function)
 
 
 def scaled_waits(time_scale: float) -> None:

@@ -137,7 +137,7 @@ def redrive_fields(execution: Any) -> dict[str, Any]:
         "redriveCount": getattr(execution, "redrive_count", 0),
         "redriveDate": getattr(execution, "redrive_date", None),
         "redriveStatus": "NOT_REDRIVABLE" if reason else "REDRIVABLE",
-        "redriveStatusReason": f"{reason}." if reason else None,
+        "redriveStatusReason": reason,
     }
 
 

@@ -1,5 +1,5 @@
-"""Refusals of Step Functions that moto 5.2.5 lacks: paths that lead nowhere, payloads beyond 256 KiB, histories
-beyond 25,000 events, names and definitions that it could not execute.
+"""Refusals of Step Functions that moto 5.2.5 lacks while it executes: paths that lead nowhere, payloads beyond 256 KiB,
+histories beyond 25,000 events.
 
 Where the developer guide and executions on AWS differ, this does as the executions (decision 50). All patches replace
 private functions: check them again when moto's version is raised.
@@ -8,9 +8,8 @@ private functions: check them again when moto's version is raised.
 from __future__ import annotations
 
 import json
-import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from local.aws.replacements import replace
@@ -26,12 +25,6 @@ MAX_EVENTS = 25_000
 """Events of a history. The last one is the execution's success, or else its failure (Step Functions developer guide,
 'Avoid reaching the history quota')."""
 
-MAX_NAME_LENGTH = 80
-"""Characters of an execution's name (API reference, 'StartExecution') and of a state's (Amazon States Language)."""
-
-MOST_RESULTS = 1_000
-"""Executions of a page (API reference, 'ListExecutions')."""
-
 RUNTIME = "States.Runtime"
 DATA_LIMIT = "States.DataLimitExceeded"
 
@@ -43,12 +36,10 @@ def apply_all() -> None:
     _payloads()
     _variables()
     _full_histories()
-    _starts()
-    _lists()
-    _definitions()
+    _entrances()
 
 
-def _failure(env: Any, error: str, cause: str) -> Exception:
+def state_failure(env: Any, error: str, cause: str) -> Exception:
     """Exception that ends a state; the interpreter puts the state's name before the cause of States.Runtime."""
     from moto.stepfunctions.parser.api import HistoryEventType
     from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
@@ -102,7 +93,7 @@ def _choices() -> None:
             present(self, env)
         except RuntimeError:
             cause = "Failed to transition out of the state. The state does not point to a next state."
-            raise _failure(env, RUNTIME, cause) from None
+            raise state_failure(env, RUNTIME, cause) from None
 
     replace(ComparisonVariable, "_eval_body", eval_body)
     replace(StateChoice, "_eval_state", eval_state)
@@ -112,7 +103,7 @@ def _invalid_path(env: Any, sampler: Any) -> Exception:
     """The error of a rule; a path is a text here, or what moto has made of it."""
     path = getattr(sampler, "context_object_path", None) or getattr(sampler, "literal_value", sampler)
     cause = f"Invalid path '{path}': The choice state's condition path references an invalid value."
-    return _failure(env, RUNTIME, cause)
+    return state_failure(env, RUNTIME, cause)
 
 
 def _wildcards() -> None:
@@ -125,7 +116,7 @@ def _wildcards() -> None:
 
     def eval_body(self: Any, env: Any) -> None:
         error, names = env.stack[-1], [each.error_name for each in self.error_names]
-        if error.error_name == RUNTIME:
+        if error is None or error.error_name == RUNTIME:  # None: of a Fail state without an error, in a branch
             env.stack[-1] = False
         elif getattr(error, "is_terminal", False):
             env.stack[-1] = error.error_name in names
@@ -157,10 +148,10 @@ def _payloads() -> None:
         except NoSuchJsonPathError as missing:
             where = f"specified for the field '{env.next_field_name}' could not be found in the input"
             cause = f"The JSONPath '{missing.json_path}' {where} '{_text(missing.data)}'"
-            raise _failure(env, RUNTIME, cause) from None
+            raise state_failure(env, RUNTIME, cause) from None
         if not _fits(parameters):
             cause = "returned a result with a size exceeding the maximum number of bytes service limit."
-            raise _failure(env, DATA_LIMIT, f"The state/task '{self.name}' {cause}")
+            raise state_failure(env, DATA_LIMIT, f"The state/task '{self.name}' {cause}")
         return parameters
 
     replace(StateTask, "_eval_parameters", eval_parameters)
@@ -183,7 +174,7 @@ def _variables() -> None:
             limit = f"{MAX_VARIABLES_BYTES} bytes for those of an execution"
         else:
             return
-        raise _failure(env, DATA_LIMIT, f"The variables exceed the maximum of {limit}.")
+        raise state_failure(env, DATA_LIMIT, f"The variables exceed the maximum of {limit}.")
 
     replace(AssignDecl, "_eval_body", eval_body)
 
@@ -232,124 +223,17 @@ def _full_histories() -> None:
     replace(EventManager, "add_event", add_event)
 
 
-_BAD_IN_NAMES = re.compile(r"[\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-"""Characters that a name may not contain (API reference, 'StartExecution')."""
+def _entrances() -> None:
+    """The cause of States.Runtime names the event of the state's entrance; moto names the last event."""
+    from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent
 
+    present = FailureEvent.__init__
 
-def _starts() -> None:
-    """StartExecution takes inputs of 256 KiB, and names of 80 characters that ARNs can hold."""
-    from moto.stepfunctions.exceptions import InvalidName, NameTooLongException, ValidationException
-    from moto.stepfunctions.parser.models import StepFunctionsParserBackend
+    def init(self: Any, env: Any, *arguments: Any, **named: Any) -> None:
+        present(self, env, *arguments, **named)
+        for event in reversed(env.event_manager._history_event_list):
+            if event.get("stateEnteredEventDetails", {}).get("name") == self.state_name:
+                self.source_event_id = event["id"]
+                return
 
-    present = StepFunctionsParserBackend.start_execution
-
-    def start_execution(
-        self: Any, state_machine_arn: str, name: str | None = None, execution_input: str | None = None, *rest: Any
-    ) -> Any:
-        if name is not None and len(name) > MAX_NAME_LENGTH:
-            raise NameTooLongException(name)
-        if name is not None and (not name or _BAD_IN_NAMES.search(name)):
-            raise InvalidName(f"Invalid Name: '{name}'")
-        if len((execution_input or "").encode()) > MAX_PAYLOAD_BYTES:
-            raise ValidationException(
-                "1 validation error detected: Value at 'input' failed to satisfy constraint: "
-                f"Member must have length less than or equal to {MAX_PAYLOAD_BYTES}"
-            )
-        return present(self, state_machine_arn, name, execution_input, *rest)
-
-    replace(StepFunctionsParserBackend, "start_execution", start_execution)
-
-
-def _lists() -> None:
-    """ListExecutions answers at most 1,000 executions at a time."""
-    from moto.stepfunctions.exceptions import ValidationException
-    from moto.stepfunctions.responses import StepFunctionResponse
-
-    present = StepFunctionResponse.list_executions
-
-    def list_executions(self: Any) -> Any:
-        if (self._get_int_param("maxResults") or 0) > MOST_RESULTS:
-            raise ValidationException(
-                "1 validation error detected: Value at 'maxResults' failed to satisfy constraint: "
-                f"Member must have value less than or equal to {MOST_RESULTS}"
-            )
-        return present(self)
-
-    replace(StepFunctionResponse, "list_executions", list_executions)
-
-
-def _definitions() -> None:
-    """CreateStateMachine and UpdateStateMachine refuse a definition that could not be executed."""
-    from moto.core.exceptions import AWSError
-    from moto.stepfunctions.parser import api
-    from moto.stepfunctions.parser.models import StepFunctionsParserBackend
-
-    class InvalidDefinition(AWSError):  # type: ignore[misc]
-        TYPE = "InvalidDefinition"
-        STATUS = 400
-
-    present = StepFunctionsParserBackend._validate_definition
-
-    def validate(definition: str) -> None:
-        try:
-            present(definition=definition)
-            faults = faults_of(json.loads(definition))
-        except api.InvalidDefinition as error:
-            raise InvalidDefinition(f"Invalid State Machine Definition: '{error}'") from None
-        if found := ", ".join(faults):
-            raise InvalidDefinition(f"Invalid State Machine Definition: '{found}'")
-
-    replace(StepFunctionsParserBackend, "_validate_definition", staticmethod(validate))
-
-
-def faults_of(machine: Mapping[str, Any], *, at: str = "") -> Iterator[str]:
-    """The reason why the service would refuse a definition, or a part of one, that follows the grammar.
-
-    Args:
-        machine: An object with StartAt and States.
-        at: Where it is.
-    """
-    for field in ("StartAt", "States"):
-        if not machine.get(field):
-            yield f"SCHEMA_VALIDATION_FAILED: The field '{field}' is required at {at or '/'}"
-            return
-    states: Mapping[str, Mapping[str, Any]] = machine["States"]
-    targets = [(machine["StartAt"], f"{at}/StartAt")]
-    for name, state in states.items():
-        place = f"{at}/States/{name}"
-        if len(name) > MAX_NAME_LENGTH:
-            yield f"SCHEMA_VALIDATION_FAILED: State name exceeds {MAX_NAME_LENGTH} characters at {place}"
-        yield from _faults_of_state(state, place)
-        targets += _targets(state, place)
-        for number, branch in enumerate(state.get("Branches", ())):
-            yield from faults_of(branch, at=f"{place}/Branches/{number}")
-        for field in ("ItemProcessor", "Iterator"):
-            if field in state:
-                yield from faults_of(state[field], at=f"{place}/{field}")
-    yield from (
-        f"MISSING_TRANSITION_TARGET: Missing 'Next' target: {to} at {at}" for to, at in targets if to not in states
-    )
-
-
-def _faults_of_state(state: Mapping[str, Any], place: str) -> Iterator[str]:
-    kind = state.get("Type")
-    if kind == "Choice" and not state.get("Choices"):
-        yield f"SCHEMA_VALIDATION_FAILED: The field 'Choices' is required and not empty at {place}"
-    if kind in ("Task", "Pass", "Wait", "Parallel", "Map") and ("Next" in state) == (state.get("End") is True):
-        yield f"SCHEMA_VALIDATION_FAILED: One of the fields 'Next' and 'End' is required at {place}"
-    for field in ("Retry", "Catch"):
-        rules = state.get(field, ())
-        for number, rule in enumerate(rules, start=1):
-            names = rule.get("ErrorEquals", ())
-            if "States.ALL" in names and (len(names) > 1 or number < len(rules)):
-                yield f"SCHEMA_VALIDATION_FAILED: States.ALL must be alone and in the last place at {place}/{field}"
-
-
-def _targets(state: Mapping[str, Any], place: str) -> Iterator[tuple[str, str]]:
-    for field in ("Next", "Default"):
-        if field in state:
-            yield state[field], f"{place}/{field}"
-    for field in ("Choices", "Catch"):
-        for number, rule in enumerate(state.get(field, ())):
-            if "Next" in rule:
-                yield rule["Next"], f"{place}/{field}/{number}/Next"
+    replace(FailureEvent, "__init__", init)

@@ -21,7 +21,7 @@ def apply_all() -> None:
 
 
 def calls_on_versions() -> None:
-    """Add the three calls that moto lacks; it publishes only while it creates or updates a state machine."""
+    """Add two calls that moto lacks: it publishes only while it creates or updates a state machine."""
     from moto.core.responses import ActionResult, EmptyResult
     from moto.stepfunctions.responses import StepFunctionResponse
 
@@ -33,14 +33,6 @@ def calls_on_versions() -> None:
             published = machine.latest_version
         return ActionResult({"stateMachineVersionArn": published.arn, "creationDate": published.creation_date})
 
-    def list_state_machine_versions(self: Any) -> Any:
-        machine = self.stepfunction_backend.describe_state_machine(self._get_param("stateMachineArn"))
-        listed = [
-            {"stateMachineVersionArn": version.arn, "creationDate": version.creation_date}
-            for _, version in sorted(machine.versions.items(), reverse=True)
-        ]
-        return ActionResult({"stateMachineVersions": listed})
-
     def delete_state_machine_version(self: Any) -> Any:
         arn, _, number = self._get_param("stateMachineVersionArn").rpartition(":")
         for machine in self.stepfunction_backend.state_machines:
@@ -48,23 +40,9 @@ def calls_on_versions() -> None:
                 machine.versions.pop(int(number), None)
         return EmptyResult()
 
-    def describe_state_machine_for_execution(self: Any) -> Any:
-        machine = self.stepfunction_backend.describe_execution(self._get_param("executionArn")).state_machine
-        return ActionResult(
-            {
-                "stateMachineArn": getattr(machine, "source_arn", machine.arn),
-                "name": machine.name,
-                "definition": machine.definition,
-                "roleArn": machine.roleArn,
-                "updateDate": machine.update_date,
-            }
-        )
-
     for operation in (
         publish_state_machine_version,
-        list_state_machine_versions,
         delete_state_machine_version,
-        describe_state_machine_for_execution,
     ):
         replace(StepFunctionResponse, operation.__name__, operation)
 

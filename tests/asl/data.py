@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -172,16 +173,21 @@ def _format(arguments: list[Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    if isinstance(value, list | dict):
-        raise StatesError("States.IntrinsicFailure", "States.Format takes neither arrays nor objects.")
+    """A value in a text; arrays and objects as Java prints them (recorded on AWS, docs/assumptions.md)."""
+    if isinstance(value, list):
+        return f"[{', '.join(_shown(item) for item in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}={_shown(item)}" for key, item in value.items()) + "}"
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _math_add(arguments: list[Any]) -> int:
-    """States.MathAdd: the sum of two whole numbers. The service rounds others, which our texts never want."""
-    if len(arguments) != 2 or not all(isinstance(each, int) and not isinstance(each, bool) for each in arguments):
-        raise StatesError("States.IntrinsicFailure", f"States.MathAdd adds two whole numbers, not {arguments}.")
-    return int(arguments[0] + arguments[1])
+    """States.MathAdd: the sum of two numbers, each rounded to the nearest whole one, halves upwards."""
+    if len(arguments) != 2 or not all(
+        isinstance(each, int | float) and not isinstance(each, bool) for each in arguments
+    ):
+        raise StatesError("States.IntrinsicFailure", f"States.MathAdd adds two numbers, not {arguments}.")
+    return sum(each if isinstance(each, int) else math.floor(each + 0.5) for each in arguments)
 
 
 def text_of(value: Any) -> str:

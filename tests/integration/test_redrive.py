@@ -96,7 +96,7 @@ def test_an_execution_goes_on_in_the_state_in_which_it_was_stopped(twin: Twin) -
     output = json.loads(after["output"])
     assert (after["status"], output.pop("time")[:19]) == ("SUCCEEDED", again.astimezone(UTC).isoformat()[:19])
     assert output == {"kept": 2, "m": 2, "count": 1}
-    assert after["redriveStatusReason"] == "Execution is SUCCEEDED and cannot be redriven."
+    assert after["redriveStatusReason"] == "Execution is SUCCEEDED and cannot be redriven"
     events = history(twin, arn)
     assert [event["id"] for event in events] == list(range(1, len(events) + 1))
     entered = [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]

@@ -1,0 +1,87 @@
+"""Limits of requests that the published model of a service states: lengths, ranges and lists of values.
+
+botocore checks few of them before it sends a request, and moto 5.2.5 checks few when it has received one. The words are
+those of AWS's common ValidationException.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import botocore.session
+from botocore import xform_name
+from botocore.exceptions import UnknownServiceError
+from botocore.model import OperationModel, Shape
+
+NO_LIMIT = float("inf")
+
+
+def operation_model(service: str, operation: str) -> OperationModel | None:
+    """botocore's model of an operation; None for one that does not exist.
+
+    Args:
+        service: The service's name in botocore.
+        operation: The name of the operation, or its name in Python or in a state machine's text.
+    """
+    name = operation if "_" in operation else xform_name(operation[:1].upper() + operation[1:])
+    return _operations(service).get(name)
+
+
+@cache
+def _operations(service: str) -> dict[str, OperationModel]:
+    try:
+        model = botocore.session.get_session().get_service_model(service)
+    except UnknownServiceError:
+        return {}
+    return {xform_name(name): model.operation_model(name) for name in model.operation_names}
+
+
+def violation(shape: Shape | None, request: Mapping[str, Any]) -> str | None:
+    """The message about a request that breaks limits; None for one that keeps them.
+
+    Args:
+        shape: The input of the operation, in botocore's model.
+        request: Its parameters.
+    """
+    found = list(_violations(shape, request, "")) if shape is not None else []
+    if not found:
+        return None
+    errors = "error" if len(found) == 1 else "errors"
+    return f"{len(found)} validation {errors} detected: {'; '.join(found)}"
+
+
+def _violations(shape: Any, value: Any, place: str) -> Iterator[str]:
+    """Each violation, in AWS's words."""
+    if shape.type_name == "structure" and isinstance(value, Mapping):
+        for name, member in shape.members.items():
+            if value.get(name) is not None:
+                yield from _violations(member, value[name], f"{place}.{name}".lstrip("."))
+    elif shape.type_name == "list" and isinstance(value, list):
+        yield from _outside(shape, len(value), "length", value, place)
+        for number, item in enumerate(value, start=1):
+            yield from _violations(shape.member, item, f"{place}.{number}.member")
+    elif shape.type_name == "string" and isinstance(value, str):
+        yield from _outside(shape, len(value), "length", value, place)
+        if shape.enum and value not in shape.enum:
+            yield _failed(value, place, f"satisfy enum value set: [{', '.join(shape.enum)}]")
+    elif shape.type_name in ("integer", "long") and isinstance(value, int):
+        yield from _outside(shape, value, "value", value, place)
+
+
+def _outside(shape: Any, size: int, kind: str, value: Any, place: str) -> Iterator[str]:
+    least, most = shape.metadata.get("min", -NO_LIMIT), shape.metadata.get("max", NO_LIMIT)
+    if size > most:
+        yield _failed(value, place, f"have {kind} less than or equal to {most}")
+    if size < least:
+        yield _failed(value, place, f"have {kind} greater than or equal to {least}")
+
+
+def _failed(value: Any, place: str, constraint: str) -> str:
+    shown = value if len(str(value)) <= SHOWN else f"{str(value)[:SHOWN]}…"
+    return f"Value '{shown}' at '{place}' failed to satisfy constraint: Member must {constraint}"
+
+
+SHOWN = 4_000
+"""Characters of a value in a message, so that a definition of a megabyte does not come back."""
