@@ -8,12 +8,12 @@ replace private functions: check them again when moto's version is raised.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from local.aws import event_inputs, event_patterns
 from local.aws.redriving import redrive_fields
 from local.aws.replacements import replace
 from local.aws.state_machine_calls import version_fields
@@ -33,17 +33,20 @@ def deliver_to(targets: Targets) -> None:
         if self.state != "ENABLED" or not self.event_pattern.get_pattern():
             return
         event = _as_delivered(original_event)
-        if self.event_pattern.matches_event(event):
+        if event_patterns.matches(self.event_pattern.dump(), event):
             for target in self.targets:
-                targets.send(_target(target, rule_arn=self.arn), _input(target, event))
+                text = event_inputs.input_text(target, event, rule_name=self.name, rule_arn=self.arn)
+                if text is not None:
+                    targets.send(_target(target, rule_arn=self.arn), text)
 
     replace(Rule, "send_to_targets", send_to_targets)
 
 
 def _as_delivered(event: Event) -> Event:
-    """An event in the form that targets receive: with an id of its own, the time in ISO 8601, and no field of
-    moto's."""
-    delivered = {**event, "id": str(uuid.uuid4())}
+    """An event in the form that targets receive: with an id, which PutEvents has answered, the time in ISO 8601, and
+    no field of moto's."""
+    is_put = "ingestion-time" in event
+    delivered = {**event, "id": event["id"] if is_put else str(uuid.uuid4())}
     delivered.pop("ingestion-time", None)
     if not isinstance(event["time"], str):
         delivered["time"] = datetime.fromtimestamp(event["time"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -58,53 +61,6 @@ def _target(target: Mapping[str, Any], *, rule_arn: str) -> Target:
         retries=target.get("RetryPolicy", {}).get("MaximumRetryAttempts", 2),
         dead_letter_arn=target.get("DeadLetterConfig", {}).get("Arn"),
     )
-
-
-def _input(target: Mapping[str, Any], event: Event) -> str:
-    """The part of an event that a target receives."""
-    if "Input" in target:
-        return str(target["Input"])
-    if "InputPath" in target:
-        return json.dumps(_at(target["InputPath"], event))
-    if "InputTransformer" in target:
-        return transformed(target["InputTransformer"], event)
-    return json.dumps(event)
-
-
-def transformed(transformer: Mapping[str, Any], event: Event) -> str:
-    """Fill the placeholders of an input template.
-
-    Inside of a JSON string a value becomes part of the string; elsewhere it is a JSON value with its own quotes
-    (EventBridge user guide, 'Amazon EventBridge input transformation').
-    """
-    values = {name: _at(path, event) for name, path in transformer.get("InputPathsMap", {}).items()}
-    values["aws.events.event.json"] = event
-
-    def fill(match: re.Match[str]) -> str:
-        string, name = match.group("string"), match.group("name")
-        if string is not None:
-            return _PLACEHOLDER.sub(lambda inner: _within_string(values, inner), string)
-        return json.dumps(values[name]) if name in values else match.group()
-
-    return _STRING_OR_PLACEHOLDER.sub(fill, transformer["InputTemplate"])
-
-
-_PLACEHOLDER = re.compile(r"<(?P<name>[\w.-]+)>")
-_STRING_OR_PLACEHOLDER = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")|<(?P<name>[\w.-]+)>')
-
-
-def _within_string(values: Mapping[str, Any], match: re.Match[str]) -> str:
-    if match["name"] not in values:
-        return match.group()
-    value = values[match["name"]]
-    return json.dumps(value if isinstance(value, str) else json.dumps(value))[1:-1]
-
-
-def _at(path: str, event: Event) -> Any:
-    from jsonpath_ng.ext import parse  # type: ignore[attr-defined]
-
-    found = parse(path).find(event)
-    return found[0].value if found else None
 
 
 def status_changes(targets: Targets) -> None:

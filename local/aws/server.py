@@ -15,7 +15,18 @@ from botocore.config import Config
 from moto.core.config import default_user_config
 from moto.server import ThreadedMotoServer
 
-from local.aws import access_entries, events, metric_limits, moto_performance, patches, schedules, throttling, versions
+from local.aws import (
+    access_entries,
+    event_calls,
+    events,
+    metric_limits,
+    moto_performance,
+    object_events,
+    patches,
+    schedules,
+    throttling,
+    versions,
+)
 from local.aws.access import entrance, guard, trusts
 from local.aws.access.guard import Guard
 from local.aws.faults import RequestPlan, no_throttling
@@ -110,6 +121,8 @@ class AwsServer:
         versions.apply_all()
         schedules.refuse_invalid_expressions()
         access_entries.serve()
+        event_calls.apply_all()
+        object_events.apply()
         events.deliver_to(self.targets)
         events.status_changes(self.targets)
         self._queues.start()

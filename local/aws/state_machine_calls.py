@@ -55,8 +55,9 @@ def _refusals() -> None:
             return _answered(self, AWSError(said, "UnknownOperationException"))
 
     replace(StepFunctionResponse, "call_action", call_action)
-    for error in list[Any](vars(api).values()):
-        if isinstance(error, type) and issubclass(error, AWSError) and error is not AWSError:
+    errors: list[Any] = [each for each in vars(api).values() if isinstance(each, type) and issubclass(each, AWSError)]
+    for error in errors:
+        if error is not AWSError:
             replace(error, "TYPE", error.code)  # which moto's interpreter sets, and its answers do not read
 
 

@@ -15,6 +15,7 @@ from local.aws.replacements import replace
 def apply_all() -> None:
     """Apply every patch of this module."""
     calls_on_versions()
+    texts_published_once()
     executions_of_versions()
     numbers_of_functions()
     permissions_of_versions()
@@ -27,10 +28,8 @@ def calls_on_versions() -> None:
 
     def publish_state_machine_version(self: Any) -> Any:
         machine = self.stepfunction_backend.describe_state_machine(self._get_param("stateMachineArn"))
+        machine.publish(self._get_param("description"))
         published = machine.latest_version
-        if published is None or _text(published) != _text(machine):  # the same text is not published twice
-            machine.publish(self._get_param("description"))
-            published = machine.latest_version
         return ActionResult({"stateMachineVersionArn": published.arn, "creationDate": published.creation_date})
 
     def delete_state_machine_version(self: Any) -> Any:
@@ -47,8 +46,19 @@ def calls_on_versions() -> None:
         replace(StepFunctionResponse, operation.__name__, operation)
 
 
-def _text(machine: Any) -> str:
-    return json.dumps([machine.definition, machine.roleArn])
+def texts_published_once() -> None:
+    """Publish a text once, also if creation and update ask for it, until its version is deleted."""
+    from moto.stepfunctions.models import StateMachine
+
+    present = StateMachine.publish
+
+    def publish(self: Any, description: str | None) -> None:
+        latest = self.latest_version
+        is_kept = latest is not None and latest.version in self.versions
+        if not is_kept or (latest.definition, latest.roleArn) != (self.definition, self.roleArn):
+            present(self, description)
+
+    replace(StateMachine, "publish", publish)
 
 
 def executions_of_versions() -> None:

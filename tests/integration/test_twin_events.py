@@ -393,7 +393,7 @@ def test_executions_tell_how_they_begin_and_end_and_stopped_ones_take_their_chil
     assert events[1]["detail-type"] == "Step Functions Execution Status Change"
     redrive = ("redriveCount", "redriveDate", "redriveStatus", "redriveStatusReason")
     assert [tuple(event["detail"][name] for name in redrive) for event in events] == [
-        (0, None, "NOT_REDRIVABLE", "Execution is RUNNING and cannot be redriven."),
+        (0, None, "NOT_REDRIVABLE", "Execution is RUNNING and cannot be redriven"),
         (0, None, "REDRIVABLE", None),
     ]
     wait_until(lambda: children() == ["ABORTED"], seconds=20)

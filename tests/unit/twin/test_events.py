@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from local.aws.events import transformed
+from local.aws.event_inputs import transformed
 
 EVENT = {"source": "aws.states", "detail": {"name": 'a "quoted" run', "status": "ABORTED", "stop": 12, "tags": ["x"]}}
 
@@ -16,7 +16,7 @@ EVENT = {"source": "aws.states", "detail": {"name": 'a "quoted" run', "status": 
         ('{"name": <name>, "stop": <stop>}', {"name": 'a "quoted" run', "stop": 12}),
         ('{"said": "run <name> at <stop>"}', {"said": 'run a "quoted" run at 12'}),
         ('"<status>"', "ABORTED"),
-        ('{"tags": <tags>, "none": <none>}', {"tags": ["x"], "none": None}),
+        ('{"tags": <tags>, "none": <none>}', {"tags": ["x"], "none": ""}),
         ("<aws.events.event.json>", EVENT),
     ],
 )
@@ -28,4 +28,4 @@ def test_placeholders_become_json_outside_of_strings_and_text_inside(template: s
         "tags": "$.detail.tags",
         "none": "$.detail.none",
     }
-    assert json.loads(transformed({"InputTemplate": template, "InputPathsMap": paths}, EVENT)) == result
+    assert json.loads(transformed({"InputTemplate": template, "InputPathsMap": paths}, EVENT, rule={})) == result
