@@ -13,7 +13,7 @@ from typing import Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
 
-from local.aws.access.evaluation import Policy
+from local.aws.access.evaluation import Caller, Policy
 
 ACCOUNT = DEFAULT_ACCOUNT_ID
 PARTITION = "aws"
@@ -40,12 +40,17 @@ class Account:
     def __init__(self, region: str) -> None:
         self.account, self.region = ACCOUNT, region
 
-    def role_of(self, access_key: str) -> tuple[str, str, str] | None:
-        """ARN, session and session token of the assumed role that an access key belongs to; None for other keys."""
+    def session_of(self, access_key: str) -> tuple[Caller, str] | None:
+        """The caller of the assumed role that an access key belongs to, and its token; None for other keys."""
         from moto.sts.models import sts_backends
 
         found = sts_backends[ACCOUNT][PARTITION].get_assumed_role_from_access_key(access_key)
-        return (found.role_arn, found.session_name, found.session_token) if found else None
+        if found is None:
+            return None
+        role = self._role(found.role_arn)
+        tags = tuple(sorted((tag["Key"], tag["Value"]) for tag in role.tags or ())) if role else ()
+        caller = Caller("role", found.role_arn, found.session_name, unique_id=found.user_id, tags=tags)
+        return caller, found.session_token
 
     def secret_of(self, access_key: str) -> str | None:
         """The secret of the access key of an assumed role; None for other keys."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -20,6 +21,13 @@ Statement = Mapping[str, Any]
 
 Context = Mapping[str, tuple[str, ...]]
 """Values of the condition keys, by the key in lower case."""
+
+
+Fill = Callable[[Any, Context], Iterator[str]]
+"""Makes texts of the values of a policy."""
+
+WITH_VARIABLES = "2012-10-17"
+"""The version of policies that have variables."""
 
 
 class PolicyError(Exception):
@@ -36,6 +44,10 @@ class Caller:
     """ARN of the role, name of the service such as `events.amazonaws.com`, or the unknown key."""
     session: str = ""
     """Name of the role's session."""
+    unique_id: str = ""
+    """Id of the role and name of the session, as `aws:userid` has them."""
+    tags: tuple[tuple[str, str], ...] = ()
+    """Tags of the role and of its session."""
 
     @property
     def label(self) -> str:
@@ -90,10 +102,11 @@ def decide(
         is_key: Whether the resource is a KMS key. Policies of roles count for a key only as far as the key's own policy
             lets the account decide (KMS developer guide, 'Default key policy').
     """
-    of_place = {**_of_caller(caller, account), **_of_resource(permission.resource, account)}
+    via = {"aws:viaawsservice": ("true" if "kms:viaservice" in permission.context else "false",)}
+    of_place = {**_of_caller(caller, account), **_of_resource(permission.resource, account), **via}
     permission = Permission(permission.action, permission.resource, {**of_place, **permission.context})
-    by_identity = {each["Effect"] for policy in identity for each in statements(policy) if applies(each, permission)}
-    by_resource = [each for each in statements(resource or {}) if applies(each, permission)]
+    by_identity = {each["Effect"] for policy in identity for each in _applying(policy, permission)}
+    by_resource = list(_applying(resource or {}, permission))
     denies = [each for each in by_resource if each["Effect"] == "Deny" and _names(each, caller, account)]
     if "Deny" in by_identity:
         return Decision(False, "with an explicit deny in an identity-based policy")
@@ -123,9 +136,27 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def applies(statement: Statement, permission: Permission) -> bool:
-    """Whether action, resource and conditions of a statement match; principals are not part of it."""
-    return _has_action(statement, permission) and _has_resource(statement, permission) and _meets(statement, permission)
+def _applying(policy: Policy, permission: Permission) -> Iterator[Statement]:
+    """The statements of a policy that apply."""
+    version = str(policy.get("Version"))
+    return (each for each in statements(policy) if applies(each, permission, version=version))
+
+
+def applies(statement: Statement, permission: Permission, *, version: str = WITH_VARIABLES) -> bool:
+    """Whether action, resource and conditions of a statement match; principals are not part of it.
+
+    Args:
+        statement: The statement.
+        permission: The permission that a request needs.
+        version: That of the policy. Only the version 2012-10-17 has policy variables; in another one they are plain
+            text (IAM JSON policy elements reference, 'Version').
+    """
+    fill = _filled if version == WITH_VARIABLES else _as_written
+    return (
+        _has_action(statement, permission)
+        and _has_resource(statement, permission, fill)
+        and _meets(statement, permission, fill)
+    )
 
 
 def _has_action(statement: Statement, permission: Permission) -> bool:
@@ -134,31 +165,47 @@ def _has_action(statement: Statement, permission: Permission) -> bool:
     return any(_like(pattern, permission.action, fold=True) for pattern in listed(statement["Action"]))
 
 
-def _has_resource(statement: Statement, permission: Permission) -> bool:
+def _has_resource(statement: Statement, permission: Permission, fill: Fill) -> bool:
     if "NotResource" in statement:
-        return not any(
-            _like(each, permission.resource) for each in _filled(statement["NotResource"], permission.context)
-        )
-    return any(_like(each, permission.resource) for each in _filled(statement.get("Resource", "*"), permission.context))
+        return not any(_like(each, permission.resource) for each in fill(statement["NotResource"], permission.context))
+    return any(_like(each, permission.resource) for each in fill(statement.get("Resource", "*"), permission.context))
 
 
-def _meets(statement: Statement, permission: Permission) -> bool:
+def _meets(statement: Statement, permission: Permission, fill: Fill) -> bool:
     return all(
-        _condition(operator, permission.context.get(key.lower(), ()), list(_filled(wanted, permission.context)))
+        _condition(operator, permission.context.get(key.lower(), ()), list(fill(wanted, permission.context)))
         for operator, keys in statement.get("Condition", {}).items()
         for key, wanted in keys.items()
     )
 
 
-VARIABLE = re.compile(r"\$\{([\w:/.-]+)\}")
+VARIABLE = re.compile(r"\$\{(?:(?P<mark>[*?$])|(?P<name>[\w:/.@=+-]+)\s*(?:,\s*'(?P<default>[^']*)')?)\}")
+LITERAL = {"*": "\ue000", "?": "\ue001", "$": "$"}
+"""Characters that stand for a literal `*` and `?`, which `${*}` and `${?}` mean, until they are compared."""
 
 
 def _filled(values: Any, context: Context) -> Iterator[str]:
-    """Values with their policy variables filled; one with an unknown variable matches nothing."""
+    """Values with their policy variables filled; one with an unknown variable and no default matches nothing."""
     for value in map(_text, listed(values)):
-        names = VARIABLE.findall(value)
-        if all(context.get(name.lower()) for name in names):
-            yield VARIABLE.sub(lambda found: context[found[1].lower()][0], value)
+        found = [_value(match, context) for match in VARIABLE.finditer(value)]
+        if None not in found:
+            each = iter(found)
+            yield VARIABLE.sub(lambda _, each=each: str(next(each)), value)  # type: ignore[misc]
+
+
+def _value(match: re.Match[str], context: Context) -> str | None:
+    if match["mark"]:
+        return LITERAL[match["mark"]]
+    known = context.get(match["name"].lower())
+    return known[0] if known else match["default"]
+
+
+def _as_written(values: Any, _context: Context) -> Iterator[str]:
+    yield from map(_text, listed(values))
+
+
+def _plain(text: str) -> str:
+    return text.replace(LITERAL["*"], "*").replace(LITERAL["?"], "?")
 
 
 def _text(value: Any) -> str:
@@ -178,39 +225,76 @@ def _condition(operator: str, values: tuple[str, ...], wanted: list[str]) -> boo
     if not values:
         return optional or quantifier == "ForAllValues" or (negated and not quantifier)
 
+    wanted = wanted if compare in PATTERNS else [_plain(each) for each in wanted]
+
     def one(value: str) -> bool:
-        return any(compare(each, value) for each in wanted) != negated
+        return any(_compared(compare, each, value) for each in wanted) != negated
 
     return all(map(one, values)) if quantifier == "ForAllValues" else any(map(one, values))
+
+
+def _compared(compare: Callable[[str, str], bool], wanted: str, value: str) -> bool:
+    """The result of a comparison; a value of another type than the operator's does not match."""
+    try:
+        return compare(wanted, value)
+    except ValueError:
+        return False
 
 
 @lru_cache(maxsize=4096)
 def _pattern(text: str, fold: bool) -> re.Pattern[str]:
     escaped = re.escape(text).replace(r"\*", ".*").replace(r"\?", ".")
-    return re.compile(escaped, re.DOTALL | (re.IGNORECASE if fold else 0))
+    literal = escaped.replace(LITERAL["*"], r"\*").replace(LITERAL["?"], r"\?")
+    return re.compile(literal, re.DOTALL | (re.IGNORECASE if fold else 0))
 
 
 def _like(pattern: str, value: str, *, fold: bool = False) -> bool:
     return _pattern(pattern, fold).fullmatch(value) is not None
 
 
+def _arn_like(pattern: str, value: str) -> bool:
+    """Each of the six parts of an ARN is compared for itself: a wildcard does not reach over a colon, but in the last
+    part (IAM JSON policy elements reference, 'Amazon Resource Name (ARN) condition operators')."""
+    wanted, parts = pattern.split(":", 5), value.split(":", 5)
+    return len(wanted) == len(parts) and all(map(_like, wanted, parts))
+
+
 def _number(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
     return lambda wanted, value: compare(float(value), float(wanted))
 
+
+def _date(compare: Callable[[float, float], bool]) -> Callable[[str, str], bool]:
+    return lambda wanted, value: compare(_seconds(value), _seconds(wanted))
+
+
+def _seconds(moment: str) -> float:
+    """Seconds since 1970, of a time in ISO 8601 or of such a number."""
+    if re.fullmatch(r"\d{5,}(\.\d+)?", moment):
+        return float(moment)
+    parsed = datetime.fromisoformat(moment)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
+
+
+COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "Equals": lambda value, wanted: value == wanted,
+    "LessThan": lambda value, wanted: value < wanted,
+    "LessThanEquals": lambda value, wanted: value <= wanted,
+    "GreaterThan": lambda value, wanted: value > wanted,
+    "GreaterThanEquals": lambda value, wanted: value >= wanted,
+}
+PATTERNS = (_like, _arn_like)
 
 OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
     "StringEquals": lambda wanted, value: wanted == value,
     "StringEqualsIgnoreCase": lambda wanted, value: wanted.lower() == value.lower(),
     "StringLike": _like,
-    "ArnEquals": _like,
-    "ArnLike": _like,
+    "ArnEquals": _arn_like,
+    "ArnLike": _arn_like,
     "Bool": lambda wanted, value: wanted.lower() == value.lower(),
+    "BinaryEquals": lambda wanted, value: wanted == value,
     "IpAddress": lambda wanted, value: ip_address(value) in ip_network(wanted, strict=False),
-    "NumericEquals": _number(lambda value, wanted: value == wanted),
-    "NumericLessThan": _number(lambda value, wanted: value < wanted),
-    "NumericLessThanEquals": _number(lambda value, wanted: value <= wanted),
-    "NumericGreaterThan": _number(lambda value, wanted: value > wanted),
-    "NumericGreaterThanEquals": _number(lambda value, wanted: value >= wanted),
+    **{f"Numeric{name}": _number(compare) for name, compare in COMPARISONS.items()},
+    **{f"Date{name}": _date(compare) for name, compare in COMPARISONS.items()},
 }
 """Comparisons of a policy's value with the request's, by the operator without `Not`, `IfExists` and quantifier."""
 
@@ -224,7 +308,11 @@ def _of_caller(caller: Caller, account: str) -> Context:
         "aws:principalarn": (arn,),
         "aws:principalaccount": (account,),
         "aws:principalisawsservice": ("false",),
+        "aws:principaltype": ("AssumedRole" if caller.kind == "role" else "Account",),
+        "aws:userid": (caller.unique_id or account,),
+        "aws:sourceip": ("127.0.0.1",),
         "kms:calleraccount": (account,),
+        **{f"aws:principaltag/{name}".lower(): (value,) for name, value in caller.tags},
     }
 
 
@@ -236,19 +324,25 @@ def _of_resource(arn: str, account: str) -> Context:
 
 
 def _names(statement: Statement, caller: Caller, account: str) -> bool:
-    """Whether a statement of a resource's policy names the caller itself."""
+    """Whether a statement of a resource's policy names the caller itself, its session, or all but others."""
     if "NotPrincipal" in statement:
-        raise PolicyError("NotPrincipal is not implemented in the twin.")
-    principal = statement.get("Principal")
+        return not _is_among(statement["NotPrincipal"], statement, caller, account)
+    return _is_among(statement.get("Principal"), statement, caller, account)
+
+
+def _is_among(principal: Any, statement: Statement, caller: Caller, account: str) -> bool:
     if principal == "*":
         return True
     if not isinstance(principal, Mapping):
         return False
+    named = listed(principal.get("AWS"))
+    if "*" in named:
+        return True
     if caller.kind == "service":
         return caller.name in listed(principal.get("Service"))
-    named = listed(principal.get("AWS"))
-    denies = statement["Effect"] == "Deny" and _names_account(statement, account)
-    return "*" in named or caller.name in named or denies
+    with_account = statement["Effect"] == "Deny" or "NotPrincipal" in statement
+    of_account = with_account and (account in named or f"arn:aws:iam::{account}:root" in named)
+    return caller.name in named or caller.label in named or of_account
 
 
 def _names_account(statement: Statement, account: str) -> bool:

@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -110,10 +111,10 @@ class Guard:
             return ANONYMOUS
         key = found["key"]
         if key not in self._callers:
-            role = self.account.role_of(key)
-            if role is None and key != self._owner_key:
+            session = self.account.session_of(key)
+            if session is None and key != self._owner_key:
                 return Caller("unknown", key)
-            self._callers[key] = (Caller("role", *role[:2]), role[2]) if role else (OWNER, "")
+            self._callers[key] = session or (OWNER, "")
         caller, token = self._callers[key]
         return caller if not token or headers.get("X-Amz-Security-Token") == token else Caller("unknown", key)
 
@@ -182,15 +183,13 @@ class Guard:
 
     def _judge(self, caller: Caller, permission: Permission) -> Decision:
         identity = self.account.policies_of(caller.name) if caller.kind == "role" else ()
-        context = tuple(sorted(permission.context.items()))
-        return _judged(
-            caller,
-            permission.action,
-            permission.resource,
-            context,
-            identity,
-            self.account.policy_on(permission.resource),
-        )
+        policy = self.account.policy_on(permission.resource)
+        here = {"aws:requestedregion": (self.account.region,), **permission.context}
+        if any(TIME.search(text) for text in (*identity, policy or "")):
+            now = datetime.now(UTC)
+            here |= {"aws:currenttime": (now.isoformat(),), "aws:epochtime": (str(int(now.timestamp())),)}
+        context = tuple(sorted(here.items()))
+        return _judged(caller, permission.action, permission.resource, context, identity, policy)
 
     def _require_usable(self, permission: Permission) -> None:
         """Refuse a key that does not exist, is disabled or waits for its deletion (KMS API reference, errors)."""
@@ -201,6 +200,9 @@ class Guard:
         message = f"{key_errors.prefix_of(via)}Key '{permission.resource}' {said}."
         raise AccessDenied(message, key_errors.errors_of(via).of_state(state))
 
+
+TIME = re.compile("aws:(CurrentTime|EpochTime)", re.IGNORECASE)
+"""Condition keys that every request has another value of; decisions by other policies are kept."""
 
 USES_OF_KEYS = frozenset({"kms:Encrypt", "kms:Decrypt", "kms:GenerateDataKey", "kms:GenerateDataKeyWithoutPlaintext"})
 

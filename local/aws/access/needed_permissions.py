@@ -7,6 +7,7 @@ service does with a KMS key for the caller is here as well, with `kms:ViaService
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ from local.aws.access.evaluation import Permission
 Parameters = Mapping[str, Any]
 
 READS_TABLE = frozenset({"GetItem", "Query", "Scan", "BatchGetItem", "ConditionCheckItem"})
-WRITES_TABLE = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
+WRITES_TABLE = frozenset({"PutItem", "UpdateItem", "DeleteItem", "BatchWriteItem"})
 IN_TRANSACTION = {
     "Put": "PutItem",
     "Update": "UpdateItem",
@@ -93,6 +94,15 @@ def s3_permissions(
     tells_checksum = request.headers.get("x-amz-checksum-mode", "").upper() == "ENABLED"
     if request.action in ("GetObject", "GetObjectVersion") and (request.method == "GET" or tells_checksum):
         permissions += _with_key(object_key(request.bucket, name), ("kms:Decrypt",), via)
+    if request.action in ("PutObject", "CreateMultipartUpload"):
+        # Tags and access control lists that come with an object need their own permissions (S3 API reference,
+        # PutObject, 'Permissions').
+        own = {"x-amz-tagging": "PutObjectTagging", "x-amz-acl": "PutObjectAcl"}
+        permissions += [
+            Permission(f"s3:{action}", arn, TLS) for header, action in own.items() if request.headers.get(header)
+        ]
+    if request.action == "GetObject" and "attributes" in request.query:
+        permissions.append(Permission("s3:GetObjectAttributes", arn, TLS))
     if request.action == "PutObject":
         asked_key = request.headers.get("x-amz-server-side-encryption-aws-kms-key-id")
         key = resources.key_arn(asked_key) if asked_key else resources.key_of(bucket)
@@ -163,19 +173,57 @@ def _dynamodb(operation: str, parameters: Parameters, resources: Resources) -> l
             for each in parameters["TransactItems"]
             for permission in _dynamodb("GetItem", each["Get"], resources)
         ]
+    if operation in ("BatchGetItem", "BatchWriteItem"):
+        return [
+            permission
+            for name, asked in parameters["RequestItems"].items()
+            for permission in _table_permissions(operation, name, _batched_items(asked), asked, resources)
+        ]
     if "TableName" not in parameters:
         return [Permission(f"dynamodb:{operation}", "*")]
-    table = _full(resources, "dynamodb", parameters["TableName"], "table/")
-    leading: dict[str, tuple[str, ...]] = {}
-    if item := parameters.get("Key") or parameters.get("Item"):
-        value = item.get(resources.table_key(table.rsplit("/", 1)[1]), {})
-        leading = {"dynamodb:leadingkeys": tuple(map(str, value.values()))}
+    items = [item for name in ("Key", "Item") if (item := parameters.get(name))]
+    return _table_permissions(operation, parameters["TableName"], items, parameters, resources)
+
+
+def _batched_items(asked: Any) -> list[Mapping[str, Any]]:
+    """Keys and items of one table in a batch of reads or writes."""
+    if isinstance(asked, Mapping):
+        return list(asked.get("Keys", ()))
+    requests = [request for each in asked for request in each.values()]
+    return [request.get("Item") or request.get("Key") or {} for request in requests]
+
+
+def _table_permissions(
+    operation: str, name: str, items: Iterable[Mapping[str, Any]], parameters: Any, resources: Resources
+) -> list[Permission]:
+    table = _full(resources, "dynamodb", name, "table/")
+    key = resources.table_key(table.rsplit("/", 1)[1])
+    values = [value for item in items for value in item.get(key, {}).values()]
+    if isinstance(parameters, Mapping):
+        values += _queried(parameters, key)
+    leading = {"dynamodb:leadingkeys": tuple(map(str, values))} if values else {}
     permissions = [Permission(f"dynamodb:{operation}", table, leading)]
     if operation in READS_TABLE | WRITES_TABLE:
         # DynamoDB decrypts the table's key with the caller's permission (DynamoDB developer guide, 'Encryption at rest:
         # How it works').
         permissions += _with_key(resources.key_of(table), ("kms:Decrypt",), _via(resources, "dynamodb"))
     return permissions
+
+
+_EQUALITY = re.compile(r"(?P<name>#?[\w.-]+)\s*=\s*(?P<value>:\w+)")
+
+
+def _queried(parameters: Parameters, key: str) -> list[Any]:
+    """Values of the partition key that a Query asks for, in either of its forms."""
+    names, values = parameters.get("ExpressionAttributeNames", {}), parameters.get("ExpressionAttributeValues", {})
+    found = [
+        value
+        for match in _EQUALITY.finditer(str(parameters.get("KeyConditionExpression", "")))
+        if names.get(match["name"], match["name"]) == key
+        for value in values.get(match["value"], {}).values()
+    ]
+    legacy = parameters.get("KeyConditions", {}).get(key, {}).get("AttributeValueList", ())
+    return [*found, *(value for each in legacy for value in each.values())]
 
 
 def _sns(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
@@ -275,8 +323,11 @@ def _secretsmanager(operation: str, parameters: Parameters, resources: Resources
 
 
 def _kms(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:
-    key = parameters.get("KeyId")
-    return [Permission(f"kms:{operation}", resources.key_arn(key) if key else "*")]
+    key, given = parameters.get("KeyId"), parameters.get("EncryptionContext") or {}
+    context = {f"kms:encryptioncontext:{name}".lower(): (str(value),) for name, value in given.items()}
+    if given:
+        context["kms:encryptioncontextkeys"] = tuple(given)
+    return [Permission(f"kms:{operation}", resources.key_arn(key) if key else "*", context)]
 
 
 def _fsx(operation: str, parameters: Parameters, resources: Resources) -> list[Permission]:

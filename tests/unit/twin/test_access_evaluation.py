@@ -148,12 +148,12 @@ def test_the_account_of_a_resource_is_known(key: str, resource: str, owner: str)
 
 
 def test_an_unknown_operator_is_an_error_and_no_guess() -> None:
-    with pytest.raises(PolicyError, match="DateLessThan"):
-        allowed(policy(Condition={"DateLessThan": {"s3:prefix": "2027-01-01"}}))
+    with pytest.raises(PolicyError, match="StringSoundsLike"):
+        allowed(policy(Condition={"StringSoundsLike": {"s3:prefix": "2027-01-01"}}))
 
 
 def test_policy_variables_are_filled() -> None:
-    own = policy(Resource="arn:aws:s3:::bucket/${aws:PrincipalAccount}/*")
+    own = {"Version": "2012-10-17", **policy(Resource="arn:aws:s3:::bucket/${aws:PrincipalAccount}/*")}
     assert allowed(own, permission=Permission("s3:GetObject", f"arn:aws:s3:::bucket/{ACCOUNT}/a"))
     assert not allowed(own)
     assert not allowed(
