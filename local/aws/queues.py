@@ -52,6 +52,7 @@ class QueueConsumers:
         from moto.sqs.models import Queue
 
         add, create = Queue.add_message, LambdaBackend.create_event_source_mapping
+        update = LambdaBackend.update_event_source_mapping
 
         def add_message(queue: Any, message: Any) -> None:
             seconds = _scale_delay(message, self._time_scale)
@@ -67,7 +68,15 @@ class QueueConsumers:
             self.wake(mapping.event_source_arn)
             return mapping
 
+        def update_event_source_mapping(backend: Any, uuid: str, spec: Any) -> Any:
+            mapping = update(backend, uuid, spec)
+            if mapping is not None:  # one that is enabled later finds messages that wait
+                _forget(mapping)
+                self.wake(mapping.event_source_arn)
+            return mapping
+
         replace(Queue, "add_message", add_message)
+        replace(LambdaBackend, "update_event_source_mapping", update_event_source_mapping)
         replace(LambdaBackend, "create_event_source_mapping", create_event_source_mapping)
 
     def stop(self) -> None:
@@ -114,7 +123,11 @@ class QueueConsumers:
 
     def _receive(self, sqs: Any, url: str, batch_size: int) -> list[Message]:
         received = sqs.receive_message(
-            QueueUrl=url, MaxNumberOfMessages=min(batch_size, 10), WaitTimeSeconds=0, AttributeNames=["All"]
+            QueueUrl=url,
+            MaxNumberOfMessages=min(batch_size, 10),
+            WaitTimeSeconds=0,
+            AttributeNames=["All"],
+            MessageAttributeNames=["All"],
         )
         messages: list[Message] = received.get("Messages", [])
         return messages
@@ -129,8 +142,7 @@ class QueueConsumers:
             return {record["messageId"] for record in records}
         if "ReportBatchItemFailures" not in (mapping.function_response_types or ()):
             return set()
-        result = json.loads(answer["Payload"].read()) or {}
-        return {failure["itemIdentifier"] for failure in result.get("batchItemFailures") or ()}
+        return failed_messages(answer["Payload"].read(), {record["messageId"] for record in records})
 
     def _try_later(self, url: str, mapping: Any, messages: Iterable[Message]) -> None:
         """Shorten the visibility time-out of the messages. Lambda only waits for it, so no role is asked."""
@@ -147,6 +159,20 @@ class QueueConsumers:
         timer = later(seconds + 0.1, self.wake, queue_arn, name=f"the consumer of {queue_arn}")
         self._timers.add(timer)
         timer.start()
+
+
+def failed_messages(answer: bytes, ids: set[str]) -> set[str]:
+    """Ids of the messages that a function reports as failed. An answer of another form fails all of them.
+
+    Source: Lambda developer guide, 'Success and failure conditions' of batches from SQS.
+    """
+    try:
+        result = json.loads(answer or "null") or {}
+        failures = result.get("batchItemFailures") or ()
+        failed = {failure["itemIdentifier"] for failure in failures}
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return ids
+    return failed if failed <= ids else ids
 
 
 def _scale_delay(message: Any, time_scale: float) -> float:
@@ -180,13 +206,20 @@ def _forget(mapping: Any) -> None:
     sqs_backends[mapping.account_id][mapping.region].queues[name].lambda_event_source_mappings.clear()
 
 
+def _decapitalized(name: str) -> str:
+    return name[:1].lower() + name[1:]
+
+
 def _record(mapping: Any, message: Message) -> dict[str, Any]:
     return {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],
         "body": message["Body"],
         "attributes": message.get("Attributes", {}),
-        "messageAttributes": {},
+        "messageAttributes": {
+            name: {_decapitalized(key): value for key, value in each.items()}
+            for name, each in message.get("MessageAttributes", {}).items()
+        },
         "md5OfBody": message["MD5OfBody"],
         "eventSource": "aws:sqs",
         "eventSourceARN": mapping.event_source_arn,

@@ -19,6 +19,7 @@ from local.aws import (
     access_entries,
     event_calls,
     events,
+    message_limits,
     metric_limits,
     moto_performance,
     object_events,
@@ -118,6 +119,7 @@ class AwsServer:
         trusts.install(self.guard)
         throttling.install(self._throttled)
         metric_limits.apply()
+        message_limits.apply_all()
         versions.apply_all()
         schedules.refuse_invalid_expressions()
         access_entries.serve()
