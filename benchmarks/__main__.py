@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import failures, faults
+from benchmarks.aws import run as aws
 from benchmarks.gallery import run as gallery
 from benchmarks.registry import BENCHMARKS
 from benchmarks.result import BenchmarkFailed
@@ -28,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--part", action="append", choices=list(faults.PARTS), help="for faults: measure this part alone"
     )
     parser.add_argument("--programs", type=Path, metavar="FOLDER", help="for gallery: checkouts of the repositories")
+    parser.add_argument("--recordings", type=Path, metavar="FOLDER", help="for aws: a checkout of LocalStack's tests")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="for gallery: try this program")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="for gallery: keep the runs and the evidence here")
     chosen = parser.parse_args(arguments)
@@ -37,11 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--part is for the benchmark faults.")
     if chosen.name != "gallery" and (chosen.programs or chosen.only or chosen.keep):
         parser.error("--programs, --only and --keep are for the benchmark gallery.")
+    if chosen.recordings is not None and chosen.name != "aws":
+        parser.error("--recordings is for the benchmark aws.")
     measure = BENCHMARKS[chosen.name]
     if chosen.corpus is not None:
         measure = partial(failures.run, chosen.corpus)
     elif chosen.part is not None:
         measure = partial(faults.run, chosen.part)
+    elif chosen.name == "aws":
+        measure = partial(aws, chosen.recordings)
     elif chosen.name == "gallery":
         measure = partial(gallery.run, chosen.programs, chosen.only, chosen.keep)
     try:

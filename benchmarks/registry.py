@@ -20,10 +20,12 @@ from benchmarks import (
     staging,
     trainer,
 )
+from benchmarks.aws import run as aws
 from benchmarks.gallery import run as gallery
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
+    "aws": aws,
     "cli": cli.run,
     "failures": failures.run,
     "faults": faults.run,
