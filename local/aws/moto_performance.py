@@ -88,8 +88,7 @@ def clients_made_once(session: boto3.Session, credentials_of: Callable[[str, str
 
     config = Config(
         parameter_validation=False,
-        request_checksum_calculation="when_required",  # Step Functions returns no checksums of objects
-        response_checksum_validation="when_required",
+        response_checksum_validation="when_required",  # objects that it reads come without checksums
         retries={"max_attempts": 0, "total_max_attempts": 1},
         connect_timeout=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS,
         read_timeout=TimeoutSeconds.DEFAULT_TIMEOUT_SECONDS,

@@ -22,7 +22,7 @@ from botocore.model import OperationModel
 
 from local.aws import definitions, histories, literals, redriving, refusals, state_machine_calls, stopping
 from local.aws.replacements import replace
-from local.aws.request_limits import operation_model
+from local.aws.request_limits import operation_model, service_model
 
 
 def apply_all() -> None:
@@ -36,6 +36,7 @@ def apply_all() -> None:
     timestamps()
     atomic_writes()
     object_checksums()
+    default_encryption()
     catchers_back_to_their_state()
     literals.apply_all()
     definitions.refuse_invalid()
@@ -76,6 +77,9 @@ def service_shapes() -> None:
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import (
         StateTaskService,
     )
+    from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_aws_sdk import (
+        StateTaskServiceAwsSdk,
+    )
     from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_sfn import (
         StateTaskServiceSfn,
     )
@@ -98,7 +102,21 @@ def service_shapes() -> None:
             response.update({key: round(value.timestamp() * 1000) for key, value in times.items()})
 
     replace(StateTaskService, "_normalise_parameters", normalise_parameters)
+
+    def capitalized(name: str) -> str:  # the service leaves the rest of a name as it is, such as ChecksumCRC32
+        return name[:1].upper() + name[1:]
+
     replace(StateTaskService, "_normalise_response", normalise_response)
+    replace(StateTaskService, "_to_sfn_cased", staticmethod(capitalized))
+    replace(StateTaskServiceAwsSdk, "_normalise_service_error_name", staticmethod(_error_prefix))
+
+
+def _error_prefix(service: str) -> str:
+    """The beginning of the errors of an SDK integration, such as S3 in `S3.NoSuchBucketException`."""
+    from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_aws_sdk
+
+    known = state_task_service_aws_sdk._SERVICE_ERROR_NAMES.get(service.lower())
+    return str(known or service_model(service).service_id.replace(" ", ""))
 
 
 def _operation(service: Any, boto_service: str | None, action: str | None) -> OperationModel | None:
@@ -150,6 +168,22 @@ def object_checksums() -> None:
 
     replace(S3Response, "get_object", get_object)
     replace(S3Response, "head_object", head_object)
+
+
+def default_encryption() -> None:
+    """Encrypt new buckets with S3's own keys, as S3 has done since 2023 (S3 user guide, 'Setting default server-side
+    encryption behavior for Amazon S3 buckets'). moto encrypts none."""
+    from moto.s3.models import S3Backend
+
+    present = S3Backend.create_bucket
+
+    @wraps(present)
+    def create_bucket(*arguments: Any, **named: Any) -> Any:
+        bucket = present(*arguments, **named)
+        bucket.encryption = {"Rule": {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}}
+        return bucket
+
+    replace(S3Backend, "create_bucket", create_bucket)
 
 
 def _with_checksum(response: Any, answer: Any, bucket: str, name: str, query: Any, asked: Any) -> Any:

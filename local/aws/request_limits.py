@@ -13,7 +13,7 @@ from typing import Any
 import botocore.session
 from botocore import xform_name
 from botocore.exceptions import UnknownServiceError
-from botocore.model import OperationModel, Shape
+from botocore.model import OperationModel, ServiceModel, Shape
 
 NO_LIMIT = float("inf")
 
@@ -30,9 +30,19 @@ def operation_model(service: str, operation: str) -> OperationModel | None:
 
 
 @cache
+def service_model(service: str) -> ServiceModel:
+    """botocore's model of a service.
+
+    Raises:
+        UnknownServiceError: If botocore does not know it.
+    """
+    return botocore.session.get_session().get_service_model(service)
+
+
+@cache
 def _operations(service: str) -> dict[str, OperationModel]:
     try:
-        model = botocore.session.get_session().get_service_model(service)
+        model = service_model(service)
     except UnknownServiceError:
         return {}
     return {xform_name(name): model.operation_model(name) for name in model.operation_names}
