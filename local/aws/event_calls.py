@@ -31,19 +31,20 @@ def apply_all() -> None:
 
 
 def _patterns() -> None:
-    """PutRule refuses invalid patterns; TestEventPattern answers."""
+    """Rules with invalid patterns are refused, also those of stacks; TestEventPattern answers."""
+    from moto.events.exceptions import InvalidEventPatternException, ValidationException
+    from moto.events.models import EventsBackend
     from moto.events.responses import EventsHandler
 
-    put_rule = EventsHandler.put_rule
+    put_rule = EventsBackend.put_rule
 
-    def put_valid_rule(self: Any) -> Any:
-        pattern = self._get_param("EventPattern")
+    def put_valid_rule(self: Any, name: str, *arguments: Any, event_pattern: str | None = None, **named: Any) -> Any:
         try:
-            if pattern:
-                parse(pattern)
+            if event_pattern:
+                parse(event_pattern)
         except InvalidPattern as invalid:
-            return _invalid_pattern(self, invalid)
-        return put_rule(self)
+            raise InvalidEventPatternException(str(invalid)) from None
+        return put_rule(self, name, *arguments, event_pattern=event_pattern, **named)
 
     def test_event_pattern(self: Any) -> Any:
         try:
@@ -51,18 +52,14 @@ def _patterns() -> None:
         except ValueError:
             event = None
         if not isinstance(event, Mapping) or not all(field in event for field in MANDATORY):
-            return self.error("ValidationException", "Parameter Event is not valid.")
+            raise ValidationException("Parameter Event is not valid.")
         try:
             return self._create_response({"Result": matches(self._get_param("EventPattern"), event)})
         except InvalidPattern as invalid:
-            return _invalid_pattern(self, invalid)
+            raise InvalidEventPatternException(str(invalid)) from None
 
-    replace(EventsHandler, "put_rule", put_valid_rule)
+    replace(EventsBackend, "put_rule", put_valid_rule)
     replace(EventsHandler, "test_event_pattern", test_event_pattern)
-
-
-def _invalid_pattern(handler: Any, invalid: InvalidPattern) -> Any:
-    return handler.error("InvalidEventPatternException", f"Event pattern is not valid. Reason: {invalid}")
 
 
 def _targets() -> None:
