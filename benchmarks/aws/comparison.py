@@ -37,7 +37,7 @@ OTHER_FEATURES = {
     r"apigateway|api_gateway|_ecs_|_batch|glue|athena|http_|invalid_secret_name|_sns_": (
         "a service that the product's texts do not call"
     ),
-    r"cross_account|cross_region|cfn|cloudformation": "other accounts and CloudFormation",
+    r"cross_account|cross_region|cfn|cloudformation|test_sfn_scenarios": "other accounts and CloudFormation",
     r"local_mock": "mocked integrations",
 }
 
@@ -91,6 +91,8 @@ COSMETIC = tuple(
         r"/previousEventId$",
         r"/(variableReferences|encryptionConfiguration|includeExecutionData|revisionId)(/|$)",
         r"/ResponseMetadata(/|$)",
+        r"/Error/(QueryErrorCode|Detail|Type)$",  # beside the code
+        r"/FunctionResponseTypes$",
         r"/stackTrace(/|$)",
         r"/Sdk(Http|Response)Metadata(/|$)",  # headers of the answer of an integrated service
     )

@@ -68,8 +68,9 @@ def _is_json(text: str) -> bool:
 def transformed(transformer: Mapping[str, Any], event: Event, *, rule: Mapping[str, str]) -> str:
     """Fill the placeholders of an input template.
 
-    Inside of a JSON string a value becomes part of the string, without quotation marks; elsewhere it is a JSON value. A
-    path that leads nowhere is an empty text.
+    In a template of text a value becomes part of it, without quotation marks. In a template of JSON it is a JSON value,
+    also inside of a string, where only a text, a number or a truth value leaves JSON that can be delivered. A path that
+    leads nowhere is an empty text.
     """
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     fields = {CAMEL_CASE.get(name, name): value for name, value in event.items() if name != "detail"}
@@ -81,22 +82,25 @@ def transformed(transformer: Mapping[str, Any], event: Event, *, rule: Mapping[s
         "aws.events.event.json": event,
     }
 
+    is_text = not transformer["InputTemplate"].lstrip().startswith("{")
+
     def fill(match: re.Match[str]) -> str:
         string, name = match["string"], match["name"]
         if string is not None:
-            return _PLACEHOLDER.sub(lambda inner: _within_string(values, inner), string)
+            return _PLACEHOLDER.sub(lambda inner: _within_string(values, inner, is_text=is_text), string)
         return json.dumps(values[name]) if name in values else match.group()
 
     return _STRING_OR_PLACEHOLDER.sub(fill, transformer["InputTemplate"])
 
 
-def _within_string(values: Mapping[str, Any], match: re.Match[str]) -> str:
+def _within_string(values: Mapping[str, Any], match: re.Match[str], *, is_text: bool) -> str:
     if match["name"] not in values:
         return match.group()
     value = values[match["name"]]
     if isinstance(value, str):
         return json.dumps(value)[1:-1]
-    return json.dumps(value, separators=(",", ":")).replace('"', "")
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace('"', "") if is_text else text
 
 
 def _at(path: str, event: Event, *, missing: Any) -> Any:

@@ -94,8 +94,18 @@ def _batches() -> None:
 
         return answer
 
+    def without_empty_failures(present: Any) -> Any:
+        def answer(self: Any) -> Any:
+            found = present(self)
+            if not found.result.get("Failed"):
+                found.result.pop("Failed", None)
+            return found
+
+        return answer
+
     for operation in ("delete_message_batch", "change_message_visibility_batch"):
-        replace(SQSResponse, operation, limited(getattr(SQSResponse, operation)))
+        replace(SQSResponse, operation, without_empty_failures(limited(getattr(SQSResponse, operation))))
+    replace(SQSResponse, "send_message_batch", without_empty_failures(SQSResponse.send_message_batch))
 
 
 def _expired_receipts() -> None:

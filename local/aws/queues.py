@@ -221,6 +221,7 @@ def _record(mapping: Any, message: Message) -> dict[str, Any]:
             for name, each in message.get("MessageAttributes", {}).items()
         },
         "md5OfBody": message["MD5OfBody"],
+        **({"md5OfMessageAttributes": digest} if (digest := message.get("MD5OfMessageAttributes")) else {}),
         "eventSource": "aws:sqs",
         "eventSourceARN": mapping.event_source_arn,
         "awsRegion": mapping.region,
