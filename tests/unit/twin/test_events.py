@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from local.aws.event_inputs import transformed
+from local.aws.event_inputs import input_text, refusal, transformed
 
 EVENT = {"source": "aws.states", "detail": {"name": 'a "quoted" run', "status": "ABORTED", "stop": 12, "tags": ["x"]}}
 
@@ -29,3 +31,23 @@ def test_placeholders_become_json_outside_of_strings_and_text_inside(template: s
         "none": "$.detail.none",
     }
     assert json.loads(transformed({"InputTemplate": template, "InputPathsMap": paths}, EVENT, rule={})) == result
+
+
+FILE = yaml.safe_load(Path("tests/assets/aws/event_inputs.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("fact", FILE["texts"], ids=[fact["template"] for fact in FILE["texts"]])
+def test_a_target_receives_the_recorded_text(fact: dict[str, Any]) -> None:
+    transformer = {"InputTemplate": fact["template"], "InputPathsMap": FILE["paths"]}
+    text = input_text({"InputTransformer": transformer}, FILE["event"], rule_name="rule", rule_arn="arn:rule")
+    assert text == fact["text"]
+
+
+@pytest.mark.parametrize("fact", FILE["refused"], ids=[fact["source"] for fact in FILE["refused"]])
+def test_an_input_that_aws_refuses_is_refused(fact: dict[str, Any]) -> None:
+    assert fact["says"] in (refusal({"Id": "1", **fact["target"]}) or "")
+
+
+def test_an_event_without_its_detail_has_names_in_camel_case() -> None:
+    filled = json.loads(transformed({"InputTemplate": "<aws.events.event>"}, FILE["event"], rule={}))
+    assert filled.keys() == {"source", "detailType", "time"}
