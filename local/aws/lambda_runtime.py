@@ -214,7 +214,7 @@ class LambdaRuntime:
             self._busy.discard(worker)
         worker.kill()
 
-    def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool]:
+    def _invoke_for_moto(self, moto_function: Any, event: Any) -> tuple[str, bool, bytes]:
         from moto.awslambda.exceptions import LambdaClientError
 
         try:
@@ -235,7 +235,8 @@ class LambdaRuntime:
             memory_mib=int(moto_function.memory_size),
             log=str(self._log_dir / f"{moto_function.function_name}.log"),
         )
-        return self.invoke(function, event)
+        payload, is_error = self.invoke(function, event)
+        return payload, is_error, _end(Path(function.log))
 
     def _function_variables(self, moto_function: Any) -> dict[str, str]:
         """Environment variables that Lambda sets, and those that the function was deployed with."""
@@ -245,6 +246,19 @@ class LambdaRuntime:
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(moto_function.memory_size),
             "AWS_LAMBDA_FUNCTION_VERSION": str(moto_function.version),
         }
+
+
+LOG_BYTES = 4096
+"""End of the log in the answer of an invocation that asks for it (Lambda API reference, Invoke, `LogType`)."""
+
+
+def _end(log: Path) -> bytes:
+    """The last bytes of a log; none if it does not exist yet."""
+    if not log.exists():
+        return b""
+    with log.open("rb") as file:
+        file.seek(-min(LOG_BYTES, log.stat().st_size), os.SEEK_END)
+        return file.read()
 
 
 def _error(kind: str, request_id: str, message: str) -> tuple[str, bool]:

@@ -341,11 +341,11 @@ def _one_at_a_time(function: Callable[..., Any], lock: threading.RLock) -> Calla
     return call
 
 
-def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool]]) -> None:
+def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, bytes]]) -> None:
     """Run functions without Docker, and answer as Lambda does: with the version, and `Unhandled` for every error.
 
     Args:
-        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error).
+        invoke: Maps moto's function and the event to (payload as JSON, whether it is an error, end of the log).
     """
     from moto.awslambda.exceptions import LambdaClientError
     from moto.awslambda.models import LambdaFunction
@@ -357,8 +357,10 @@ def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool]]) -> None:
         except ValueError as error:
             said = f"Could not parse request body into json: {error}"
             raise LambdaClientError("InvalidRequestContentException", said) from None
-        payload, is_error = invoke(self, event)
+        payload, is_error, log_end = invoke(self, event)
         response_headers["x-amz-executed-version"] = str(self.version)
+        if request_headers.get("x-amz-log-type") == "Tail":
+            response_headers["x-amz-log-result"] = base64.b64encode(log_end).decode()
         if is_error:
             response_headers["x-amz-function-error"] = "Unhandled"
         is_awaited = request_headers.get("x-amz-invocation-type", "RequestResponse") == "RequestResponse"

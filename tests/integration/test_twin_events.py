@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -226,6 +227,27 @@ def test_a_queue_hands_batches_to_its_function_and_only_what_failed_comes_again(
     wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters), seconds=30)
     assert dead_letters == ["bad"]
     assert len(function.got()) == 3
+
+
+def test_a_mapping_that_is_enabled_later_finds_the_messages_that_wait(aws: AwsServer, function: Function) -> None:
+    queue, functions = Queue(aws, "waiting-requests"), aws.client("lambda")
+    mapping = functions.create_event_source_mapping(EventSourceArn=queue.arn, FunctionName=function.arn, Enabled=False)
+    attributes = {"run": {"DataType": "String", "StringValue": "r1"}}
+    aws.client("sqs").send_message(QueueUrl=queue.url, MessageBody="waits", MessageAttributes=attributes)
+    functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
+    wait_until(lambda: len(function.got()) == 1, seconds=30)
+    (record,) = function.got()[0]["Records"]
+    assert record["body"] == "waits"
+    assert record["messageAttributes"]["run"] == {"stringValue": "r1", "dataType": "String"}
+    assert record["md5OfMessageAttributes"]
+
+
+def test_an_invocation_answers_with_its_version_and_the_end_of_its_log(aws: AwsServer, function: Function) -> None:
+    answer = aws.client("lambda").invoke(FunctionName=function.arn, Payload=b'"text"', LogType="Tail")
+    assert answer["ExecutedVersion"] == "$LATEST"
+    assert '"got": "text"' in base64.b64decode(answer["LogResult"]).decode()
+    with pytest.raises(ClientError, match="InvalidRequestContentException"):
+        aws.client("lambda").invoke(FunctionName=function.arn, Payload=b"no json")
 
 
 SCHEDULE_FACTS = yaml.safe_load(Path("tests/assets/schedule_expressions.yaml").read_text())
