@@ -92,7 +92,7 @@ COSMETIC = tuple(
         r"/(variableReferences|encryptionConfiguration|includeExecutionData|revisionId)(/|$)",
         r"/ResponseMetadata(/|$)",
         r"/Error/(QueryErrorCode|Detail|Type)$",  # beside the code
-        r"/FunctionResponseTypes$",
+        r"mapping[\w-]*/(State|StateTransitionReason|MaximumBatchingWindowInSeconds|FunctionResponseTypes)$",
         r"/stackTrace(/|$)",
         r"/Sdk(Http|Response)Metadata(/|$)",  # headers of the answer of an integrated service
     )

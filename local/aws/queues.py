@@ -206,6 +206,10 @@ def _forget(mapping: Any) -> None:
     sqs_backends[mapping.account_id][mapping.region].queues[name].lambda_event_source_mappings.clear()
 
 
+NO_LISTS: Mapping[str, Any] = {"stringListValues": [], "binaryListValues": []}
+"""Fields of an attribute in a record that SQS does not use yet."""
+
+
 def _decapitalized(name: str) -> str:
     return name[:1].lower() + name[1:]
 
@@ -217,7 +221,7 @@ def _record(mapping: Any, message: Message) -> dict[str, Any]:
         "body": message["Body"],
         "attributes": message.get("Attributes", {}),
         "messageAttributes": {
-            name: {_decapitalized(key): value for key, value in each.items()}
+            name: {**{_decapitalized(key): value for key, value in each.items()}, **NO_LISTS}
             for name, each in message.get("MessageAttributes", {}).items()
         },
         "md5OfBody": message["MD5OfBody"],

@@ -146,6 +146,7 @@ def _descriptions() -> None:
     from moto.stepfunctions.responses import StepFunctionResponse
 
     present = StepFunctionResponse.describe_execution
+    present_machine = StepFunctionResponse.describe_state_machine
 
     def describe_execution(self: Any) -> Any:
         answer = present(self)
@@ -172,7 +173,13 @@ def _descriptions() -> None:
             }
         )
 
+    def describe_state_machine(self: Any) -> Any:
+        described = present_machine(self).result
+        logging = {"includeExecutionData": False, **described["loggingConfiguration"]}
+        return ActionResult({**described, "loggingConfiguration": logging})
+
     replace(StepFunctionResponse, "describe_execution", describe_execution)
+    replace(StepFunctionResponse, "describe_state_machine", describe_state_machine)
     replace(StepFunctionResponse, "describe_state_machine_for_execution", describe_state_machine_for_execution)
 
 

@@ -238,7 +238,8 @@ def test_a_mapping_that_is_enabled_later_finds_the_messages_that_wait(aws: AwsSe
     wait_until(lambda: len(function.got()) == 1, seconds=30)
     (record,) = function.got()[0]["Records"]
     assert record["body"] == "waits"
-    assert record["messageAttributes"]["run"] == {"stringValue": "r1", "dataType": "String"}
+    lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
+    assert record["messageAttributes"]["run"] == {"stringValue": "r1", "dataType": "String", **lists}
     assert record["md5OfMessageAttributes"]
 
 
