@@ -34,13 +34,16 @@ def _refusals() -> None:
     """Refuse requests beyond the limits of the service's model, and give every error its code. The errors of
     moto's interpreter lack one, and an unknown call is a fault of the server."""
     from moto.core.exceptions import AWSError
+    from moto.core.responses import BaseResponse
     from moto.stepfunctions.exceptions import InvalidArn, ValidationException
     from moto.stepfunctions.parser import api
     from moto.stepfunctions.responses import StepFunctionResponse
 
-    present = StepFunctionResponse.call_action
+    present = BaseResponse.call_action
 
     def call_action(self: Any) -> Any:
+        if not isinstance(self, StepFunctionResponse):
+            return present(self)
         model = operation_model("stepfunctions", str(self._get_action()))
         parameters = json.loads(self.raw_body or "{}")
         if isinstance(parameters, Mapping):
@@ -54,7 +57,7 @@ def _refusals() -> None:
             said = f"The twin does not answer {self._get_action()}."
             return _answered(self, AWSError(said, "UnknownOperationException"))
 
-    replace(StepFunctionResponse, "call_action", call_action)
+    replace(BaseResponse, "call_action", call_action)  # where the guard of all services is put around it
     errors: list[Any] = [each for each in vars(api).values() if isinstance(each, type) and issubclass(each, AWSError)]
     for error in errors:
         if error is not AWSError:

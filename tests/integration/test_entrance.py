@@ -86,6 +86,18 @@ def test_a_key_that_the_twin_has_not_given_out_is_refused(aws: AwsServer, servic
     assert (status in (400, 403), "<ListAllMyBuckets" in text) == (True, False), text
 
 
+def test_a_key_is_refused_before_the_fields_of_its_request_are(aws: AwsServer) -> None:
+    signed = f"AWS4-HMAC-SHA256 {FORMER_KEY.format(service='states')}"
+    for operation, fields in (
+        ("DescribeExecution", '{"executionArn": "x"}'),
+        ("SendTaskSuccess", "{}"),
+        ("Other", "{}"),
+    ):
+        headers = {"X_Amz_Target": f"AWSStepFunctions.{operation}"}
+        status, text, _headers = answer(aws, "POST", "/", fields, Authorization=signed, **headers)
+        assert (status, "UnrecognizedClient" in text) == (400, True), text
+
+
 def test_a_private_object_is_not_read_without_credentials_and_a_public_one_is(aws: AwsServer) -> None:
     s3 = aws.client("s3")
     for bucket in ("private-one", "public-one"):
