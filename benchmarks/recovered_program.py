@@ -1,42 +1,50 @@
-"""The program of `benchmarks.recovery`: two ranks that average, and save a checkpoint after each step.
+"""The program of `benchmarks.recovery`: ranks that average, and save a checkpoint after each of `--steps` steps.
 
-It prints a JSON line when it is imported, when it has loaded its checkpoint, and after each step.
+Rank 0 writes a JSON line when it begins, when it has imported PyTorch, when it has loaded its checkpoint, and after
+each step, into a file of the run's folder and to its output.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 import time
-from pathlib import Path
 
-import torch
-import torch.distributed as dist
+BEGAN = time.time()  # before PyTorch, whose import takes seconds
 
-STEPS = 60
+import json  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+EVENTS = "events.jsonl"
 SECONDS_PER_STEP = 0.1
 
 
-def say(**said: object) -> None:
-    """Print a JSON line of rank 0."""
-    if os.environ["RANK"] == "0":
-        print(json.dumps({**said, "at": time.time()}), flush=True)
+def say(folder: Path, event: str, *, at: float | None = None, **said: object) -> None:
+    """Write a JSON line of rank 0."""
+    if os.environ["RANK"] != "0":
+        return
+    line = json.dumps({"event": event, **said, "at": at or time.time()})
+    with (folder / EVENTS).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    print(line, flush=True)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, *, steps: int) -> None:
     """Train to the last step."""
-    say(event="imported")
+    say(folder, "began", at=BEGAN)
+    say(folder, "imported")
     dist.init_process_group("gloo")
-    (folder / f"rank-{dist.get_rank()}").write_text(str(os.getpid()))
     step, weight = 0, torch.zeros(1, dtype=torch.float64)
     checkpoint = folder / "checkpoint.json"
     if checkpoint.exists():
         saved = json.loads(checkpoint.read_text())
         step, weight = saved["step"], weight + float.fromhex(saved["weight"])
     dist.barrier()  # all ranks have read the same checkpoint
-    say(event="loaded")
-    for now in range(step + 1, STEPS + 1):
+    say(folder, "loaded")
+    for now in range(step + 1, steps + 1):
         gradient = torch.tensor([1.0 / (3 * now + dist.get_rank())], dtype=torch.float64)
         dist.all_reduce(gradient)
         weight = 0.9 * weight + gradient
@@ -46,9 +54,9 @@ def main(folder: Path) -> None:
             temporary.write_text(json.dumps({"step": now, "weight": float(weight).hex()}))
             temporary.replace(checkpoint)
         dist.barrier()
-        say(event="step", step=now)
+        say(folder, "step", step=now)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(os.environ["TRAINFLOW_RUN_DIR"]), steps=int(sys.argv[-1]))

@@ -4,28 +4,55 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.recovery import recovery_parts
+from benchmarks.killed_ranks import Trials
+from benchmarks.recovery import require_equal, summary
+from benchmarks.recovery_parts import NotRecovered, recovery_parts
 from benchmarks.result import BenchmarkFailed
 
 BEFORE = [
+    {"event": "began", "at": 0.5},
     {"event": "imported", "at": 1.0},
     {"event": "loaded", "at": 2.0},
     {"event": "step", "step": 1, "at": 3.0},
     {"event": "step", "step": 2, "at": 4.0},
 ]
+AGAIN = [
+    {"event": "began", "at": 6.0},
+    {"event": "imported", "at": 7.0},
+    {"event": "loaded", "at": 7.5},
+    {"event": "step", "step": 2, "at": 8.0},
+    {"event": "step", "step": 3, "at": 9.0},
+]
+PARTS = {"start": 1.5, "import": 1.0, "load": 0.5, "first step": 1.5, "total": 4.5, "beyond the program": 3.0}
 
 
 def test_a_repeated_step_is_no_new_one() -> None:
-    again = [
-        {"event": "imported", "at": 7.0},
-        {"event": "loaded", "at": 7.5},
-        {"event": "step", "step": 2, "at": 8.0},
-        {"event": "step", "step": 3, "at": 9.0},
-    ]
-    parts = recovery_parts([*BEFORE, *again], killed_at=4.5)
-    assert parts == {"until_imported": 2.5, "until_loaded": 0.5, "until_new_step": 1.5, "total": 4.5}
+    assert recovery_parts([*BEFORE, *AGAIN], killed_at=4.5) == PARTS
 
 
-def test_a_program_that_was_not_started_again_is_refused() -> None:
-    with pytest.raises(BenchmarkFailed, match="not started again"):
+def test_the_parts_of_the_workflow_come_before_the_start() -> None:
+    parts = recovery_parts([*BEFORE, *AGAIN], 4.5, {"detection": 5.0, "decision": 5.5})
+    assert parts == PARTS | {"detection": 0.5, "decision": 0.5, "start": 0.5}
+
+
+def test_a_start_that_failed_is_a_part_of_the_start() -> None:
+    failed = [{"event": "began", "at": 5.0}, {"event": "imported", "at": 5.5}]
+    assert recovery_parts([*BEFORE, *failed, *AGAIN], killed_at=4.5) == PARTS
+
+
+def test_a_program_that_was_not_started_again_has_not_recovered() -> None:
+    with pytest.raises(NotRecovered):
         recovery_parts(BEFORE, killed_at=4.5)
+
+
+def test_trials_that_did_not_recover_are_counted_beside_the_medians() -> None:
+    trials = Trials(recovered=[PARTS, PARTS | {"total": 6.5}, PARTS], not_recovered=2, weights={"a"})
+    result = summary({"in the pods": trials, "torchrun --max-restarts": Trials(not_recovered=1)}, {})
+    assert result.seconds == {"in the pods": PARTS | {"longest": 6.5}, "torchrun --max-restarts": {}}
+    assert result.details["trials"]["in the pods"] == {"recovered": 3, "not recovered": 2}
+    assert result.ratios == {}
+
+
+def test_other_weights_than_those_of_a_calm_training_are_an_error() -> None:
+    with pytest.raises(BenchmarkFailed, match="differ"):
+        require_equal({"a"}, {"in the pods": Trials(weights={"a", "b"})})

@@ -1,0 +1,72 @@
+"""The parts of a recovery: from the kill to the first new step, by what happened in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.recovered_program import EVENTS
+
+OWN_PARTS = ("import", "load")
+"""Parts that the program takes by itself, at every start."""
+
+
+class NotRecovered(Exception):
+    """The program was not started again, or made no new step."""
+
+
+def events_of(folder: Path) -> list[dict[str, Any]]:
+    """What rank 0 has written so far; a line that is being written is left out."""
+    file = folder / EVENTS
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def last_step(events: Sequence[Mapping[str, Any]], *, until: float) -> int:
+    """The newest step before a moment; 0 before the first."""
+    return max((line["step"] for line in events if line["event"] == "step" and line["at"] <= until), default=0)
+
+
+def recovery_parts(
+    events: Sequence[Mapping[str, Any]], killed_at: float, before: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Seconds of each part, by the lines of rank 0.
+
+    Args:
+        events: The lines.
+        killed_at: Time of the kill.
+        before: Moments between the kill and the program's start, by the part that ends then, in their order.
+
+    Raises:
+        NotRecovered: If there is no new step.
+    """
+    reached = last_step(events, until=killed_at + 0.01)
+    new = next((each for each in events if each["at"] > killed_at and each.get("step", 0) > reached), None)
+    if new is None:
+        raise NotRecovered
+    start = {
+        part: max(each["at"] for each in events if each["event"] == event and killed_at < each["at"] < new["at"])
+        for part, event in (("start", "began"), ("import", "imported"), ("load", "loaded"))
+    }
+    moments = {"kill": killed_at, **(before or {}), **start, "first step": new["at"]}
+    parts = {
+        part: round(later[1] - earlier[1], 2) for earlier, later in pairwise(moments.items()) for part in later[:1]
+    }
+    total = new["at"] - killed_at
+    return {
+        **parts,
+        "total": round(total, 2),
+        "beyond the program": round(total - sum(map(parts.__getitem__, OWN_PARTS)), 2),
+    }
+
+
+def medians(trials: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each part, and the longest trial."""
+    if not trials:
+        return {}
+    found = {part: round(median(trial[part] for trial in trials), 2) for part in trials[0]}
+    return {**found, "longest": max(trial["total"] for trial in trials)}
