@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -44,8 +45,9 @@ def recovery_parts(
     Raises:
         NotRecovered: If there is no new step.
     """
-    reached = last_step(events, until=killed_at + 0.01)
-    new = next((each for each in events if each["at"] > killed_at and each.get("step", 0) > reached), None)
+    again = next((each["at"] for each in events if each["event"] == "began" and each["at"] > killed_at), math.inf)
+    reached = last_step(events, until=again)  # a kill takes effect a little later
+    new = next((each for each in events if each["at"] > again and each.get("step", 0) > reached), None)
     if new is None:
         raise NotRecovered
     start = {

@@ -30,6 +30,13 @@ def test_a_repeated_step_is_no_new_one() -> None:
     assert recovery_parts([*BEFORE, *AGAIN], killed_at=4.5) == PARTS
 
 
+def test_a_step_of_the_dying_program_is_no_new_one() -> None:
+    dying = {"event": "step", "step": 3, "at": 4.6}
+    last = {"event": "step", "step": 4, "at": 9.5}
+    parts = recovery_parts([*BEFORE, dying, *AGAIN, last], killed_at=4.5)
+    assert (parts["first step"], parts["total"]) == (2.0, 5.0)
+
+
 def test_the_parts_of_the_workflow_come_before_the_start() -> None:
     parts = recovery_parts([*BEFORE, *AGAIN], 4.5, {"detection": 5.0, "decision": 5.5})
     assert parts == PARTS | {"detection": 0.5, "decision": 0.5, "start": 0.5}
