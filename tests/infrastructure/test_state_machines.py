@@ -56,7 +56,7 @@ EVENTS = {"Task": 5, "Wait": 2, "Choice": 2, "Pass": 2, "Succeed": 2, "Fail": 1}
 CHILD_EVENTS = 6
 """Events of a child execution that is waited for, in the history of its parent."""
 
-SHORTEST_POLL, LONGEST_POLL = 20, 300
+SHORTEST_POLL, LONGEST_POLL = 10, 300
 """`limits.poll_seconds`."""
 
 

@@ -100,7 +100,8 @@ class Compute(Section):
     check_nodes: bool = True
     """Whether memory and network of a gang's nodes are tested before it trains. The test advises: it avoids a node that
     fails or is much slower while its peers are well, and never ends a run; whatever else happens to it, the gang
-    trains. Not for gangs of one node, elastic gangs, images without PyTorch, and the last restart that is allowed."""
+    trains. Not for gangs of one node, elastic gangs, images without PyTorch, the last restart that is allowed, and nodes on
+    which the run has trained, if the failure since then casts no doubt on them."""
     elastic: Elastic | None = None
     """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
 
@@ -442,9 +443,10 @@ class Limits(Section):
     min_throughput: Annotated[float, Field(gt=0)] | None = None
     """Sequences or samples per second, as the program counts, over all ranks. An alarm notifies a person of a lower
     throughput; the run continues. None sets no floor."""
-    poll_seconds: Annotated[int, Field(ge=20, le=300)] = 30
+    poll_seconds: Annotated[int, Field(ge=10, le=300)] = 10
     """Least seconds between two polls. Waits are polled after a twentieth of the time waited, if that is longer; jobs
-    after a second for each day of the run's age, if that is longer: the history of an execution has a quota."""
+    after two seconds for each day of the run's age (ten minutes at most), if that is longer: the history of an
+    execution has a quota."""
 
 
 class Teardown(Section):

@@ -26,11 +26,19 @@ def pause_seconds(waited_seconds: float, *, shortest: int, longest: float | None
     return round(max(shortest, part if longest is None else min(part, longest)))
 
 
+SECONDS_PER_DAY = 2
+"""Seconds by which the pause between two polls of a job grows with each day of its run."""
+
+LONGEST_WATCH_SECONDS = 600
+"""Longest of these pauses: a window of 500 polls has a time limit of a week."""
+
+
+# Decision 107: polls are frequent while they are cheap, and a year of them fits into a history.
 def watch_seconds(age: timedelta, *, shortest: int) -> int:
-    """Seconds until the next poll of a job: one per day of the run's age, and at least the spec's.
+    """Seconds until the next poll of a job: two per day of the run's age, ten minutes at most, and at least the spec's.
 
     Args:
         age: Age of the run, not of the job.
         shortest: The spec's `limits.poll_seconds`.
     """
-    return max(shortest, age.days)
+    return max(shortest, min(SECONDS_PER_DAY * age.days, LONGEST_WATCH_SECONDS))

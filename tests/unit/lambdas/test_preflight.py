@@ -540,7 +540,7 @@ def test_a_good_run_waits_for_its_probe_and_learns_the_images_digest(ready: Fake
             "image_digest": None,
             "versions": {},
             "notes": [],
-            "wait_seconds": 30,
+            "wait_seconds": 10,
         }
         assert call(run) == waiting
     assert ready.names("jobs") == [f"{run.run_id}-preflight-1"]

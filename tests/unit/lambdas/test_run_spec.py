@@ -341,7 +341,7 @@ REFUSED = {
         dataset(manifest_url="https://x/manifest"),
         "dataset.manifest_url: 'https://x/manifest' must be s3://bucket/key.",
     ),
-    "polling too often": (spec_with(limits={"poll_seconds": 1}), "limits.poll_seconds: must be at least 20, got 1"),
+    "polling too often": (spec_with(limits={"poll_seconds": 1}), "limits.poll_seconds: must be at least 10, got 1"),
 }
 
 

@@ -33,6 +33,7 @@ from trainflow.errors import (
 )
 from trainflow.observed.job import NO_RECORD, JobStatus
 from trainflow.protocol.slurm_job import MAX_LOG_BYTES, MAX_RECORD_BYTES
+from trainflow.workflow.pauses import watch_seconds
 from trainflow.workflow.run import JobPhase, JobRef, Run, Stage
 
 SITE = Site(shared_folder="/fsx", environment="/opt/venv", program_folder="/opt/trainflow")
@@ -489,7 +490,8 @@ def test_the_workflow_selects_slurm_by_the_runs_backend(
     assert locate_rank0.lambda_handler(event(run, ref), CONTEXT) == {"pod": None}
     slurm.change(1, states=frozenset({"RUNNING"}), started_at=datetime.now(UTC))
     polled = poll_job.lambda_handler(event(run, ref, progress={}), CONTEXT)
-    assert (polled["phase"], polled["wait_seconds"]) == ("running", 30)
+    pause = watch_seconds(datetime.now(UTC) - run.started_at, shortest=run.spec.limits.poll_seconds)
+    assert (polled["phase"], polled["wait_seconds"]) == ("running", pause)
     torn_down = tear_down.lambda_handler({**event(run, ref), "job": None}, CONTEXT)
     assert (torn_down["deleted_jobs"], torn_down["nodes_released"]) == ([ref.name], 0)
 
