@@ -101,8 +101,13 @@ class Backend(Protocol):
     def is_stopped(self, run_id: str) -> bool:
         """Whether no program of the run is running any more, after `cancel`: it has time to save its state."""
 
-    def delete(self, job: JobRef) -> None:
-        """Delete one job and its pods."""
+    def delete(self, job: JobRef, *, grace_seconds: int | None = None) -> None:
+        """Delete one job and its pods.
+
+        Args:
+            job: The job.
+            grace_seconds: Time between SIGTERM and SIGKILL; None for the pods' own, which no backend makes longer.
+        """
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
         """The number of the gang's ready nodes; requests the others. Safe to repeat.

@@ -305,11 +305,20 @@ class KubernetesCluster:
         """Whether no pod of the run is left that has not ended."""
         return not self._pods(f"{RUN_LABEL}={run_id}", field_selector=NOT_ENDED, limit=1)
 
-    def delete(self, job: JobRef) -> None:
+    def delete(self, job: JobRef, *, grace_seconds: int | None = None) -> None:
         """Delete one job with its pods, its service and its network policy, and nothing else of the run. Safe to
-        repeat."""
+        repeat.
+
+        Args:
+            job: The job.
+            grace_seconds: Time between SIGTERM and SIGKILL; None for the pods' own.
+        """
         kind = KUBERNETES_KINDS[job.backend]
         self._api.delete(f"{self._jobs(kind)}/{job.name}")
+        if grace_seconds is not None:
+            # After the job, which would replace them. The pods' own deletion, which follows, makes no grace longer.
+            pods = self._core("pods")
+            self._api.delete_all(pods, f"{JOB_LABEL}={job.name}", grace_period_seconds=grace_seconds)
         if kind.makes_service:
             self._api.delete(f"{self._core('services')}/{job.name}")
         if job.num_nodes > 1:

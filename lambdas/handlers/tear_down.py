@@ -26,9 +26,11 @@ from lambdas.handlers.releasing import release_caches, release_nodes
 from lambdas.handlers.task import logger, task
 from lambdas.handlers.training_result import trained_steps
 from lambdas.logic.hangs import hung_at
+from lambdas.logic.restarting import grace_seconds, trained_soundly
 from trainflow.deployment.environment import ArtifactEnvironment
 from trainflow.record.failure import caught_error
-from trainflow.workflow.run import HungAt, JobRef, MetricsCursor, Run
+from trainflow.workflow.run import JobRef, MetricsCursor, Run
+from trainflow.workflow.run_error import RunError
 
 STOP_POLL_SECONDS = 10
 
@@ -90,30 +92,29 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 def _delete(event: Event, job: JobRef) -> dict[str, Any]:
     backend = backends.connect(job.backend)
     keep_last_lines(backend, event.run.run_id)
-    published = publish_last_lines(backend, event.run, job, event.progress, lambda: backend.delete(job))
+    failure = caught_error(event.error) if event.error is not None else None
+    grace = grace_seconds(failure.name if failure else None)
+    published = publish_last_lines(
+        backend, event.run, job, event.progress, lambda: backend.delete(job, grace_seconds=grace)
+    )
     progress = published.model_copy(
         update={
             # The steps that were logged after the failure are this job's, and no progress of the next one.
             "restarted_at_step": -1 if published.last_step is None else published.last_step,
             "restarted_at_checkpoint": -1 if published.last_checkpoint is None else published.last_checkpoint,
             "restarts_in_vain": event.restarts_in_vain,
-            "hung_at": _hung_at(event, published),
+            "hung_at": hung_at(failure.name, failure.line, published) if failure else None,
         }
     )
     return {
         "deleted_jobs": [job.name],
         "nodes_released": 0,
-        "run": _after(event).model_dump(mode="json"),
+        "run": _after(event, failure, published).model_dump(mode="json"),
         "progress": progress.model_dump(mode="json"),
         "restarted_at_step": progress.restarted_at_step,
         "restarted_at_checkpoint": progress.restarted_at_checkpoint,
         "folder": read(ArtifactEnvironment).url_of(event.run.run_id),
     }
-
-
-def _hung_at(event: Event, progress: MetricsCursor) -> HungAt | None:
-    failure = caught_error(event.error) if event.error is not None else None
-    return hung_at(failure.name, failure.line, progress) if failure is not None else None
 
 
 def _trained_steps(backend: Backend, trained: JobRef | None) -> int | None:
@@ -130,12 +131,14 @@ def _is_stopping(backend: Backend, run_id: str, since: datetime) -> bool:
     return datetime.now(UTC) - since < LONGEST_STOP and not backend.is_stopped(run_id)
 
 
-def _after(event: Event) -> Run:
+def _after(event: Event, failure: RunError | None, progress: MetricsCursor) -> Run:
     run = event.run.model_copy(update={"restarts_in_vain": event.restarts_in_vain})
-    if event.error is None:
+    if failure is None:
         return run
-    failure = caught_error(event.error)
     job = event.job.name if event.job is not None else ""
     checkpoints = run.failed_checkpoints.after(error=failure.name, checkpoint=failure.checkpoint, job=job)
     nodes = run.failed_nodes.after(error=failure.name, node=failure.node)
-    return run.model_copy(update={"failed_nodes": nodes, "failed_checkpoints": checkpoints})
+    is_sound = trained_soundly(failure.name, progress) and nodes.avoided == run.failed_nodes.avoided
+    return run.model_copy(
+        update={"failed_nodes": nodes, "failed_checkpoints": checkpoints, "nodes_are_sound": is_sound}
+    )

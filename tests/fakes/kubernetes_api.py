@@ -64,6 +64,7 @@ class FakeKubernetesApi:
             raise not_found("404 page not found\n")
         verbs = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
         verb = verbs.get(method) or ("get" if name else "list")
+        verb = "deletecollection" if verb == "delete" and not name else verb
         used = self.used_in_namespace if found["namespace"] else self.used_in_cluster
         used.add(Use(found["group"] or "", f"{resource}/{sub}" if sub else resource, verb))
         if sub == "log":
@@ -103,6 +104,12 @@ class FakeKubernetesApi:
     def _delete(self, resource: str, name: str, body: Any, query: Any) -> Any:
         found = self._get(resource, name, body, query)
         del self.objects[resource, name]
+        return found
+
+    def _deletecollection(self, resource: str, _name: Any, body: Any, query: list[tuple[str, Any]]) -> Any:
+        found = self._list(resource, None, body, query)
+        for each in found["items"]:
+            del self.objects[resource, each["metadata"]["name"]]
         return found
 
     def _list(self, resource: str, _name: Any, _body: Any, query: list[tuple[str, Any]]) -> Any:

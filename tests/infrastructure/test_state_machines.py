@@ -608,10 +608,10 @@ def test_what_may_succeed_on_other_nodes_is_restarted_and_not_forever() -> None:
     assert delete["Assign"]["phase"] == "pending", "the new gang has a time limit of its own"
     assert delete["Assign"]["window"] == 1
     assert delete["Assign"]["rank0"] is None, "the new gang may be on other nodes"
-    told = training[delete["Next"]]
-    assert told["Next"] == told["Catch"][0]["Next"] == "NeedsCache", (
-        "graphs and nodes first, also if no message could be sent"
-    )
+    assert delete["Next"] == "NeedsCache", "graphs and nodes first"
+    told = training["NotifyRestart"]
+    assert told["Next"] == told["Catch"][0]["Next"] == "IsJobSubmitted", "also if no message could be sent"
+    assert told["Assign"] == told["Catch"][0]["Assign"] == {"restart": None}, "once"
 
 
 def test_a_training_is_watched_from_its_own_beginning_whatever_was_known_of_its_precompilation() -> None:

@@ -70,7 +70,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.WATCH: (*_jobs("get", pods=("list",)), _rule("", "events", "list"), _rule("", "pods/log", "get")),
     Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "get", "list", "update")),
     Access.CLEAN_UP: (
-        *_jobs("list", "delete", pods=("get",)),
+        *_jobs("list", "delete", pods=("get", "deletecollection")),
         _rule("", "pods/log", "get"),
         _rule("", "services", "list", "delete"),
         _rule(GROUP, PLURAL, "list", "delete"),

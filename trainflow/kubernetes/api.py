@@ -149,6 +149,12 @@ class KubernetesApi:
         with suppress(NotFound):
             self.call("DELETE", path, query=query)
 
+    def delete_all(self, path: str, label_selector: str, *, grace_period_seconds: int) -> None:
+        """Delete the objects that the selector chooses. Safe to repeat."""
+        self.call(
+            "DELETE", path, query=[("labelSelector", label_selector), ("gracePeriodSeconds", grace_period_seconds)]
+        )
+
     def log(
         self,
         pod: str,

@@ -94,12 +94,15 @@ STATES: Mapping[Kind, frozenset[str]] = {
         }
     ),
     Kind.TRAINING: frozenset(
-        {"SubmitTraining", "WatchTraining", "IsTrainingFinished", "WaitForNextWindow", "MayWatchOn"}
+        {
+            *("SubmitTraining", "IsRestartAnnounced", "WatchTraining", "IsTrainingFinished", "WaitForNextWindow"),
+            "MayWatchOn",
+        }
     ),
     Kind.RECOVERING: frozenset(
         {
             *("ForgetCache", "ShouldSubmitAgain", "HasProgressed", "CountAnew", "CountRestart", "DeleteJob"),
-            "NotifyRestart",
+            *("NotifyRestart", "IsJobSubmitted"),
         }
     ),
     Kind.STOPPING: frozenset(

@@ -44,7 +44,7 @@ MAX_LOST_WINDOWS = 10
 LOST_WINDOW_EVENTS = 34
 """Such a window: a child with every retry, a Wait and the Choice after it."""
 
-ATTEMPT_EVENTS = 67
+ATTEMPT_EVENTS = 71
 """A restart, from the deletion of one job to that of the next, without its waits."""
 
 MAX_ATTEMPTS = 100

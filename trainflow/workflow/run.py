@@ -66,12 +66,14 @@ class Run(Fact):
     """Checkpoints that failed jobs of the run resumed from; its next jobs pass over some of them."""
     restarts_in_vain: int = 0
     """Restarts since the run's last progress."""
+    nodes_are_sound: bool = False
+    """Whether the newest job has trained on its nodes, and its failure casts doubt on none of them."""
 
     @property
     def tests_nodes(self) -> bool:
         """Whether the next gang's nodes are tested: only if a restart is left (otherwise a finding could only end the
-        run), and only while the test is not refuted."""
-        is_useful = self.restarts_in_vain < self.spec.limits.max_restarts
+        run), only while the test is not refuted, and not again where the gang has trained soundly."""
+        is_useful = self.restarts_in_vain < self.spec.limits.max_restarts and not self.nodes_are_sound
         return self.spec.compute.check_nodes and is_useful and not self.failed_nodes.test_refuted_by
 
     def on_next_type(self) -> Run | None:

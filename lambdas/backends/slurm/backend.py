@@ -116,8 +116,8 @@ class SlurmBackend:
         """Whether every job of the run has ended."""
         return self._cluster.is_stopped(run_id)
 
-    def delete(self, job: JobRef) -> None:
-        """Cancel one job."""
+    def delete(self, job: JobRef, *, grace_seconds: int | None = None) -> None:
+        """Cancel one job. Slurm has one time for all jobs between SIGTERM and SIGKILL, `KillWait`."""
         self._cluster.delete(job)
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:

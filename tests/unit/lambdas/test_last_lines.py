@@ -78,7 +78,7 @@ class Cluster:
         self.deleted.set()
         return [TRAINING.name]
 
-    def delete(self, _job: Any) -> None:
+    def delete(self, _job: Any, *, grace_seconds: int | None = None) -> None:
         self.cancel("")
 
     def is_stopped(self, _run_id: str) -> bool:
