@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.recovery_parts import NotRecovered, events_of, recovery_parts
+from benchmarks.recovery_parts import NotRecovered, read_events, recovery_parts
 from benchmarks.result import BenchmarkFailed
 from trainflow.protocol.plan import Launch, Plan, Restart, to_words
 
@@ -86,7 +86,7 @@ def _try(name: str, trials: Trials, *, step: int, rank: int, steps: int) -> None
         _kill_rank(processes, rank)
         has_ended_well = _has_ended_well(processes)
         try:
-            parts = recovery_parts(events_of(folder), killed_at)
+            parts = recovery_parts(read_events(folder), killed_at)
         except NotRecovered:
             has_ended_well = False
         if not has_ended_well:
@@ -98,7 +98,7 @@ def _try(name: str, trials: Trials, *, step: int, rank: int, steps: int) -> None
 
 @contextmanager
 def _started(name: str, *, steps: int) -> Iterator[tuple[Path, list[psutil.Popen]]]:
-    """The processes of a launcher inside the block, after which they and their descendants have ended."""
+    """Run the processes of a launcher inside the block, and then end them with their descendants."""
     with tempfile.TemporaryDirectory(prefix="trainflow-recovery-") as folder:
         processes = [_process(words, Path(folder), node) for node, words in enumerate(_commands(name, folder, steps))]
         try:
@@ -139,7 +139,7 @@ def _process(words: Sequence[str], folder: Path, node: int) -> psutil.Popen:
 
 def _await_step(folder: Path, step: int, name: str) -> None:
     deadline = time.monotonic() + TRIAL_SECONDS
-    while not any(said.get("step") == step for said in events_of(folder)):
+    while not any(said.get("step") == step for said in read_events(folder)):
         if time.monotonic() > deadline:
             raise BenchmarkFailed(f"The training under {name} did not come to step {step}.")
         time.sleep(0.01)

@@ -20,7 +20,7 @@ from benchmarks.fault_injection import Plan
 from benchmarks.fault_runs import arn_of_run, faulty_twin, histories
 from benchmarks.killed_ranks import Trials, weight
 from benchmarks.many_runs import await_all, start_all
-from benchmarks.recovery_parts import NotRecovered, events_of, last_step, recovery_parts
+from benchmarks.recovery_parts import NotRecovered, read_events, last_step, recovery_parts
 from benchmarks.result import BenchmarkFailed
 from local.aws.deployment import CLUSTER_NAME
 from local.planned_faults import OUT_OF_SERVICE
@@ -97,16 +97,16 @@ class _Run:
     def disturb(self, lose: Lose, trials: Trials, *, step: int, node: int, spares: int) -> None:
         """Start the run, lose something at a step, and add what came of it to the trials."""
         arns = start_all(self._twin, {self._id: _spec()})
-        self._await(lambda: last_step(events_of(self._folder), until=time.time()) > 0, "began to train")
+        self._await(lambda: last_step(read_events(self._folder), until=time.time()) > 0, "began to train")
         self._add_nodes(spares)
-        self._await(lambda: last_step(events_of(self._folder), until=time.time()) >= step, f"came to step {step}")
+        self._await(lambda: last_step(read_events(self._folder), until=time.time()) >= step, f"came to step {step}")
         killed_at = time.time()
         lose(self._twin, self._api, self._id, node)
         status = self._watch_to_end(arns)
         try:
             if status != "SUCCEEDED":
                 raise NotRecovered
-            parts = recovery_parts(events_of(self._folder), killed_at, self._moments())
+            parts = recovery_parts(read_events(self._folder), killed_at, self._moments())
         except NotRecovered:
             trials.not_recovered += 1
             return
@@ -144,7 +144,7 @@ class _Run:
         return "RUNNING"
 
     def _moments(self) -> dict[str, float]:
-        """When the workflow noticed the failure, submitted the next job, and when its pods ran; empty without a new
+        """Times of the failure's detection, of the next job's submission, and of its pods' start; empty without a new
         job."""
         history = histories(self._twin.client("stepfunctions"), arn_of_run(self._twin, self._id))[0]
         found = [(visit.name, visit.entered_at.timestamp()) for visit in visits(history)]

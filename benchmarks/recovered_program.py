@@ -1,7 +1,7 @@
 """The program of `benchmarks.recovery`: ranks that average, and save a checkpoint after each of `--steps` steps.
 
 Rank 0 writes a JSON line when it begins, when it has imported PyTorch, when it has loaded its checkpoint, and after
-each step, into a file of the run's folder and to its output.
+each step, into a file of the run's folder, and logs its steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ def say(folder: Path, event: str, *, at: float | None = None, **said: object) ->
     line = json.dumps({"event": event, **said, "at": at or time.time()})
     with (folder / EVENTS).open("a", encoding="utf-8") as file:
         file.write(line + "\n")
-    print(line, flush=True)
 
 
 def main(folder: Path, *, steps: int) -> None:
@@ -55,6 +54,12 @@ def main(folder: Path, *, steps: int) -> None:
             temporary.replace(checkpoint)
         dist.barrier()
         say(folder, "step", step=now)
+        if dist.get_rank() == 0:
+            logged_at = time.strftime("%Y-%m-%d %H:%M:%S")
+            print(
+                f"LOG {logged_at} - (0, {now}) step_loss : {float(weight):.4f} learning_rate : 1.00e-04 throughput : 1.00",
+                flush=True,
+            )
     dist.destroy_process_group()
 
 

@@ -20,8 +20,8 @@ class NotRecovered(Exception):
     """The program was not started again, or made no new step."""
 
 
-def events_of(folder: Path) -> list[dict[str, Any]]:
-    """What rank 0 has written so far; a line that is being written is left out."""
+def read_events(folder: Path) -> list[dict[str, Any]]:
+    """The lines that rank 0 has written so far; one that is being written is left out."""
     file = folder / EVENTS
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
@@ -43,7 +43,7 @@ def recovery_parts(
         before: Moments between the kill and the program's start, by the part that ends then, in their order.
 
     Raises:
-        NotRecovered: If there is no new step.
+        NotRecovered: If the program has not made a new step.
     """
     again = next((each["at"] for each in events if each["event"] == "began" and each["at"] > killed_at), math.inf)
     reached = last_step(events, until=again)  # a kill takes effect a little later

@@ -100,8 +100,8 @@ class Compute(Section):
     check_nodes: bool = True
     """Whether memory and network of a gang's nodes are tested before it trains. The test advises: it avoids a node that
     fails or is much slower while its peers are well, and never ends a run; whatever else happens to it, the gang
-    trains. Not for gangs of one node, elastic gangs, images without PyTorch, the last restart that is allowed, and nodes on
-    which the run has trained, if the failure since then casts no doubt on them."""
+    trains. Not for gangs of one node, elastic gangs, images without PyTorch, and the last restart that is allowed; nor
+    again after training, if the failure casts no doubt on a node."""
     elastic: Elastic | None = None
     """Goes on when nodes are lost. Only for backend `pytorchjob`; without it every node is needed all the time."""
 

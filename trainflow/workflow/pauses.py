@@ -27,7 +27,7 @@ def pause_seconds(waited_seconds: float, *, shortest: int, longest: float | None
 
 
 SECONDS_PER_DAY = 2
-"""Seconds by which the pause between two polls of a job grows with each day of its run."""
+"""Growth of the pause between two polls of a job, for each day of the run's age."""
 
 LONGEST_WATCH_SECONDS = 600
 """Longest of these pauses: a window of 500 polls has a time limit of a week."""
