@@ -20,7 +20,7 @@ from benchmarks.fault_injection import Plan
 from benchmarks.fault_runs import arn_of_run, faulty_twin, histories
 from benchmarks.killed_ranks import Trials, weight
 from benchmarks.many_runs import await_all, start_all
-from benchmarks.recovery_parts import NotRecovered, read_events, last_step, recovery_parts
+from benchmarks.recovery_parts import NotRecovered, last_step, read_events, recovery_parts
 from benchmarks.result import BenchmarkFailed
 from local.aws.deployment import CLUSTER_NAME
 from local.planned_faults import OUT_OF_SERVICE

@@ -55,11 +55,8 @@ def main(folder: Path, *, steps: int) -> None:
         dist.barrier()
         say(folder, "step", step=now)
         if dist.get_rank() == 0:
-            logged_at = time.strftime("%Y-%m-%d %H:%M:%S")
-            print(
-                f"LOG {logged_at} - (0, {now}) step_loss : {float(weight):.4f} learning_rate : 1.00e-04 throughput : 1.00",
-                flush=True,
-            )
+            at, figures = time.strftime("%Y-%m-%d %H:%M:%S"), "learning_rate : 1.00e-04 throughput : 1.00"
+            print(f"LOG {at} - (0, {now}) step_loss : {float(weight):.4f} {figures}", flush=True)
     dist.destroy_process_group()
 
 
