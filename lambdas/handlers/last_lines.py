@@ -27,14 +27,21 @@ ENDED = {"program": "ended"}
 """Metadata of the copy of a log whose program has ended."""
 
 
-def keep_last_lines(backend: Backend, run_id: str) -> None:
+def keep_last_lines(backend: Backend, run_id: str, *, lost_pod: str | None = None) -> None:
     """Store the last lines of rank 0 and of failed pods with the run's artifacts, as `logs/<pod>.log`. Never raises.
 
     A log that cannot be read, for example because its node is lost, must not delay the release of the nodes.
+
+    Args:
+        backend: Where the run's jobs are.
+        run_id: The run.
+        lost_pod: Pod of a lost node, whose log cannot be read.
     """
     deadline = time.monotonic() + KEEPING_SECONDS
     try:
         for pod in backend.pods_to_diagnose(run_id):
+            if pod == lost_pod:
+                continue
             if time.monotonic() < deadline:
                 _keep(backend, run_id, pod)
             else:

@@ -142,7 +142,13 @@ def _read_to(unread: UnreadLines, cursor: MetricsCursor) -> MetricsCursor:
 
 
 def publish_last_lines(
-    backend: Backend, run: Run, training: JobRef | None, cursor: MetricsCursor, delete: Callable[[], None]
+    backend: Backend,
+    run: Run,
+    training: JobRef | None,
+    cursor: MetricsCursor,
+    delete: Callable[[], None],
+    *,
+    lost_pod: str | None = None,
 ) -> MetricsCursor:
     """Delete the pods of a run, and publish what rank 0 logs until its program has ended.
 
@@ -155,6 +161,7 @@ def publish_last_lines(
         training: Its newest training job; None before the first.
         cursor: Position of what has been published.
         delete: Asks the programs to end, and deletes their pods.
+        lost_pod: Pod of a lost node, whose log cannot be read.
 
     Returns:
         The position behind what was published, by this call or an earlier one.
@@ -162,7 +169,7 @@ def publish_last_lines(
     if training is None or training.stage is not Stage.TRAINING:
         delete()
         return cursor
-    opening = _in_background(lambda: _open(backend, training, cursor))
+    opening = _in_background(lambda: _open(backend, training, cursor, lost_pod))
     wait([opening], timeout=OPENING_SECONDS)
     delete()
     try:
@@ -176,10 +183,10 @@ def publish_last_lines(
     return stored if is_behind(cursor, stored) else cursor
 
 
-def _open(backend: Backend, training: JobRef, cursor: MetricsCursor) -> UnreadLines | None:
+def _open(backend: Backend, training: JobRef, cursor: MetricsCursor, lost_pod: str | None) -> UnreadLines | None:
     try:
         pod = backend.rank0(training)
-        if pod is None:
+        if pod is None or pod == lost_pod:
             return None
         position = position_in(cursor, pod)
         lines = backend.follow_log(pod, since=position.since if position else None, longest_seconds=LAST_LINES_SECONDS)

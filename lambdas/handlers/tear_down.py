@@ -91,11 +91,17 @@ def lambda_handler(event: Event) -> dict[str, Any]:
 
 def _delete(event: Event, job: JobRef) -> dict[str, Any]:
     backend = backends.connect(job.backend)
-    keep_last_lines(backend, event.run.run_id)
     failure = caught_error(event.error) if event.error is not None else None
+    lost_pod = failure.pod if failure is not None and failure.name == "NodeLost" else None
     grace = grace_seconds(failure.name if failure else None)
+    keep_last_lines(backend, event.run.run_id, lost_pod=lost_pod)
     published = publish_last_lines(
-        backend, event.run, job, event.progress, lambda: backend.delete(job, grace_seconds=grace)
+        backend,
+        event.run,
+        job,
+        event.progress,
+        lambda: backend.delete(job, grace_seconds=grace),
+        lost_pod=lost_pod,
     )
     progress = published.model_copy(
         update={

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
 from trainflow.errors import ClusterUnavailable
+from trainflow.failures.judgement import Judgement, to_text
 from trainflow.protocol.checkpoint_line import checkpoint_line
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.run import MetricsCursor, Stage
@@ -226,6 +228,18 @@ def test_the_log_of_a_lost_node_does_not_hold_up_the_deletion(
     call(state)
     assert (pods.done[0], steps) == ("delete", [])
     pods.answers.set()
+
+
+@pytest.mark.parametrize(("lost", "opened"), [("rank-0", False), ("rank-1", True)])
+def test_the_log_of_a_pod_whose_node_is_known_to_be_lost_is_not_opened(
+    pods: Cluster, steps: list[int], lost: str, opened: bool
+) -> None:
+    cause = to_text("The node is lost.", Judgement(rule="node", pod=lost, node="node-0"))
+    event = {**WAYS["DeleteJob"], "error": {"Error": "NodeLost", "Cause": json.dumps({"errorMessage": cause})}}
+    given = {"run": RUN.model_dump(mode="json"), "progress": MetricsCursor().model_dump(mode="json")}
+    tear_down.lambda_handler({**given, **event}, CONTEXT)
+    assert ("open the log" in pods.done) is opened
+    assert "delete" in pods.done
 
 
 def test_a_program_that_writes_nothing_until_it_is_asked_to_end_is_read_to_its_end(
