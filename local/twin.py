@@ -390,6 +390,9 @@ class Twin:
             **self.aws.client_environment,
             **(self._pod_credentials() if self._deployed else {}),
             "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+            # A rank by itself on its node has as many threads as there are cores, which all nodes share here. OpenMP's
+            # spin while they wait: two ranks on two cores took four times the processor time, and five times as long.
+            "OMP_WAIT_POLICY": "PASSIVE",
             "PYTHON_EXEC": str(self._python),  # what torchrun starts workers with, whatever started torchrun
         }
 

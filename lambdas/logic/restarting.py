@@ -42,4 +42,4 @@ def _has_trained(progress: MetricsCursor) -> bool:
     """Whether the job has passed the step, or the checkpoint, of the restart before it."""
     if progress.last_step is not None:
         return progress.last_step > progress.restarted_at_step
-    return (progress.last_checkpoint or -1) > progress.restarted_at_checkpoint
+    return progress.last_checkpoint is not None and progress.last_checkpoint > progress.restarted_at_checkpoint

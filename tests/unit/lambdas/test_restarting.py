@@ -34,7 +34,9 @@ def test_nodes_are_sound_if_the_job_has_trained_on_them(last_step: int | None, b
     assert trained_soundly("WorkerFailed", progress) is sound
 
 
-@pytest.mark.parametrize(("checkpoint", "before", "sound"), [(None, -1, False), (3, -1, True), (3, 3, False)])
+@pytest.mark.parametrize(
+    ("checkpoint", "before", "sound"), [(None, -1, False), (0, -1, True), (3, -1, True), (3, 3, False)]
+)
 def test_a_program_without_steps_has_trained_if_it_left_a_checkpoint(
     checkpoint: int | None, before: int, sound: bool
 ) -> None:
