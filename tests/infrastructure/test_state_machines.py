@@ -42,6 +42,7 @@ from trainflow.workflow.event_bound import (
     WINDOW_POLL_EVENTS,
     WINDOW_POLLS,
     event_bound,
+    events_of_watching,
 )
 from trainflow.workflow.pauses import watch_seconds
 
@@ -814,18 +815,29 @@ def test_the_events_that_a_plan_counts_are_those_of_the_texts() -> None:
     assert events_of_an_attempt() == ATTEMPT_EVENTS
 
 
+def longest_limits(poll_seconds: int) -> Limits:
+    """Limits with the most waits and restarts that a spec may ask for."""
+    return Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
+
+
 @pytest.mark.parametrize("poll_seconds", [SHORTEST_POLL, 30, LONGEST_POLL])
 def test_no_run_reaches_the_history_quota_whatever_its_spec_allows_it_to_wait(poll_seconds: int) -> None:
     """Longer than any run can be: as if each wait, and the watching, had a year of its own.
 
     A tenth of the quota is left for tries that failed, of three events each.
     """
-    bound = event_bound(
-        Limits.model_validate({"capacity_timeout_minutes": 720, "max_restarts": 20, "poll_seconds": poll_seconds})
-    )
+    bound = event_bound(longest_limits(poll_seconds))
     assert bound.attempts == MAX_ATTEMPTS
     assert bound.events < HISTORY_QUOTA * 0.9, bound
     assert bound.window_events < HISTORY_QUOTA * 0.9, bound
+
+
+def test_the_decision_about_polls_states_the_bound_that_is_computed() -> None:
+    text = " ".join(Path("docs/decisions/0107-seconds-between-a-failure-and-the-next-step.md").read_text().split())
+    watching = events_of_watching(LONGEST_EXECUTION, poll_seconds=SHORTEST_POLL)
+    assert f"A year of watching then has {watching:,} events" in text
+    most = event_bound(longest_limits(SHORTEST_POLL)).events
+    assert f"the most events of a run are {most:,} of {HISTORY_QUOTA:,}" in text
 
 
 def test_the_limits_of_a_spec_are_those_that_the_history_was_counted_with() -> None:
