@@ -13,7 +13,6 @@ from benchmarks import (
     overhead,
     page,
     publishing,
-    recovery,
     rehearsal,
     scale,
     scaling,
@@ -21,6 +20,7 @@ from benchmarks import (
     trainer,
 )
 from benchmarks.gallery import run as gallery
+from benchmarks.recovery import run as recovery
 from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.killed_ranks import Trials
-from benchmarks.recovery import require_equal, summary
-from benchmarks.recovery_parts import NotRecovered, recovery_parts
+from benchmarks.recovery import ranks, runs
+from benchmarks.recovery.parts import NotRecovered, Trials, recovery_parts
+from benchmarks.recovery.run import GOALS, require_equal, summary
 from benchmarks.result import BenchmarkFailed
 
 BEFORE = [
@@ -58,6 +58,20 @@ def test_trials_that_did_not_recover_are_counted_beside_the_medians() -> None:
     assert result.seconds == {"in the pods": PARTS | {"longest": 6.5}, "torchrun --max-restarts": {}}
     assert result.details["trials"]["in the pods"] == {"recovered": 3, "not recovered": 2}
     assert result.ratios == {}
+
+
+def test_a_goal_counts_what_the_program_does_not_take_by_itself() -> None:
+    slow = PARTS | {"beyond the program": 12.5}
+    found = {runs.DEAD_RANK: Trials(recovered=[PARTS]), runs.DEAD_POD: Trials(recovered=[slow])}
+    assert summary(found, {}).details["goals"] == {
+        "dead rank": {"at most": 8.0, "beyond the program": 3.0, "reached": True},
+        "dead pod": {"at most": 12.0, "beyond the program": 12.5, "reached": False},
+    }
+
+
+def test_a_class_without_a_recovery_has_no_goal_reached() -> None:
+    assert summary({runs.DEAD_POD: Trials(not_recovered=3)}, {}).details["goals"] == {}
+    assert {*runs.LOSSES, *ranks.LAUNCHERS} >= GOALS.keys()
 
 
 def test_other_weights_than_those_of_a_calm_training_are_an_error() -> None:

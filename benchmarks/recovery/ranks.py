@@ -14,33 +14,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
-from benchmarks.recovery_parts import NotRecovered, read_events, recovery_parts
+from benchmarks.recovery.parts import NotRecovered, Trials, read_events, recovery_parts, weight
 from benchmarks.result import BenchmarkFailed
 from trainflow.protocol.plan import Launch, Plan, Restart, to_words
 
 STEPS = 60
-PROGRAM = Path(__file__).parent / "recovered_program.py"
+REPOSITORY = Path(__file__).parents[2]
+PROGRAM = Path(__file__).parent / "program.py"
 TRIAL_SECONDS = 90.0
 """Longest trial; one takes about 20 seconds. A training that has not ended by then has not recovered."""
 
-LAUNCHERS = ("in the pods", "torchrun --max-restarts")
-
-
-@dataclass
-class Trials:
-    """Recoveries under one launcher."""
-
-    recovered: list[dict[str, float]] = field(default_factory=list)
-    not_recovered: int = 0
-    weights: set[str] = field(default_factory=set)
-    """Weights of the trials that came to their last step."""
+IN_PODS, BY_TORCHRUN = LAUNCHERS = ("in the pods", "torchrun --max-restarts")
 
 
 def kill_ranks(number: int, *, steps: int = STEPS) -> dict[str, Trials]:
@@ -68,15 +58,10 @@ def calm_weight(*, steps: int = STEPS) -> str:
     Raises:
         BenchmarkFailed: If it does not end well.
     """
-    with _started(LAUNCHERS[1], steps=steps) as (folder, processes):
+    with _started(BY_TORCHRUN, steps=steps) as (folder, processes):
         if not _has_ended_well(processes):
             raise BenchmarkFailed("The training without a kill has failed.")
         return weight(folder)
-
-
-def weight(folder: Path) -> str:
-    """The checkpoint in a run's folder, which is the step and the weight in hexadecimal digits."""
-    return (folder / "checkpoint.json").read_text(encoding="utf-8")
 
 
 def _try(name: str, trials: Trials, *, step: int, rank: int, steps: int) -> None:
@@ -113,7 +98,7 @@ def _started(name: str, *, steps: int) -> Iterator[tuple[Path, list[psutil.Popen
 
 def _commands(name: str, folder: str, steps: int) -> list[list[str]]:
     port = _free_port()
-    if name == LAUNCHERS[1]:
+    if name == BY_TORCHRUN:
         words = ["--nproc_per_node", "2", "--master_addr", "127.0.0.1", "--master_port", str(port)]
         return [["-m", "torch.distributed.run", *words, "--max_restarts", "3", str(PROGRAM), "--steps", str(steps)]]
     launch = Launch(
@@ -130,7 +115,7 @@ def _process(words: Sequence[str], folder: Path, node: int) -> psutil.Popen:
     with (folder / f"log-{node}").open("wb") as log:
         return psutil.Popen(
             [sys.executable, *words],
-            cwd=Path(__file__).parent.parent,
+            cwd=REPOSITORY,
             env=environ,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -172,11 +157,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def summary(found: Mapping[str, Trials]) -> dict[str, dict[str, int]]:
-    """Number of trials that recovered and that did not, by launcher."""
-    return {
-        name: {"recovered": len(trials.recovered), "not recovered": trials.not_recovered}
-        for name, trials in found.items()
-    }

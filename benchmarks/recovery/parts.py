@@ -5,19 +5,43 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.recovered_program import EVENTS
+from benchmarks.recovery.program import EVENTS
 
 OWN_PARTS = ("import", "load")
 """Parts that the program takes by itself, at every start."""
 
 
+BEYOND = "beyond the program"
+"""All other parts."""
+
+
 class NotRecovered(Exception):
     """The program was not started again, or made no new step."""
+
+
+@dataclass
+class Trials:
+    """Recoveries of one class."""
+
+    recovered: list[dict[str, float]] = field(default_factory=list)
+    not_recovered: int = 0
+    weights: set[str] = field(default_factory=set)
+    """Weights of the trials that came to their last step."""
+
+    def counts(self) -> dict[str, int]:
+        """Number of trials that recovered and that did not."""
+        return {"recovered": len(self.recovered), "not recovered": self.not_recovered}
+
+
+def weight(folder: Path) -> str:
+    """The checkpoint in a run's folder, which is the step and the weight in hexadecimal digits."""
+    return (folder / "checkpoint.json").read_text(encoding="utf-8")
 
 
 def read_events(folder: Path) -> list[dict[str, Any]]:
@@ -62,7 +86,7 @@ def recovery_parts(
     return {
         **parts,
         "total": round(total, 2),
-        "beyond the program": round(total - sum(map(parts.__getitem__, OWN_PARTS)), 2),
+        BEYOND: round(total - sum(map(parts.__getitem__, OWN_PARTS)), 2),
     }
 
 

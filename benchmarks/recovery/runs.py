@@ -18,9 +18,8 @@ from kubernetes.config import new_client_from_config
 
 from benchmarks.fault_injection import Plan
 from benchmarks.fault_runs import arn_of_run, faulty_twin, histories
-from benchmarks.killed_ranks import Trials, weight
-from benchmarks.many_runs import await_all, start_all
-from benchmarks.recovery_parts import NotRecovered, last_step, read_events, recovery_parts
+from benchmarks.many_runs import start_all
+from benchmarks.recovery.parts import NotRecovered, Trials, last_step, read_events, recovery_parts, weight
 from benchmarks.result import BenchmarkFailed
 from local.aws.deployment import CLUSTER_NAME
 from local.planned_faults import OUT_OF_SERVICE
@@ -61,11 +60,14 @@ def _lose_node(_twin: Twin, api: CoreV1Api, run_id: str, node: int) -> None:
     api.patch_node(pod.spec.node_name, V1Node(spec=V1NodeSpec(taints=[V1Taint(**OUT_OF_SERVICE)])))
 
 
+DEAD_RANK, DEAD_POD = "dead rank", "dead pod"
+DEAD_NODE_WITH_SPARE, DEAD_NODE = "dead node, a spare", "dead node, none"
+
 LOSSES: Mapping[str, Lose] = {
-    "dead rank": _kill_rank,
-    "dead pod": _kill_pod,
-    "dead node, a spare": _lose_node,
-    "dead node, none": _lose_node,
+    DEAD_RANK: _kill_rank,
+    DEAD_POD: _kill_pod,
+    DEAD_NODE_WITH_SPARE: _lose_node,
+    DEAD_NODE: _lose_node,
 }
 
 
@@ -82,7 +84,7 @@ def kill_runs(number: int) -> dict[str, Trials]:
             step, node = choose.randrange(20, STEPS // 2), choose.randrange(NUM_NODES)
             for name, trials in found.items():
                 run = _Run(twin, CoreV1Api(client), f"recovery-{'-'.join(name.replace(',', '').split())}-{trial:02}")
-                run.disturb(LOSSES[name], trials, step=step, node=node, spares=int(name.endswith("a spare")))
+                run.disturb(LOSSES[name], trials, step=step, node=node, spares=int(name == DEAD_NODE_WITH_SPARE))
     return found
 
 
@@ -96,13 +98,13 @@ class _Run:
 
     def disturb(self, lose: Lose, trials: Trials, *, step: int, node: int, spares: int) -> None:
         """Start the run, lose something at a step, and add what came of it to the trials."""
-        arns = start_all(self._twin, {self._id: _spec()})
+        start_all(self._twin, {self._id: _spec()})
         self._await(lambda: last_step(read_events(self._folder), until=time.time()) > 0, "began to train")
         self._add_nodes(spares)
         self._await(lambda: last_step(read_events(self._folder), until=time.time()) >= step, f"came to step {step}")
         killed_at = time.time()
         lose(self._twin, self._api, self._id, node)
-        status = self._watch_to_end(arns)
+        status = self._watch_to_end()
         try:
             if status != "SUCCEEDED":
                 raise NotRecovered
@@ -131,17 +133,17 @@ class _Run:
                 raise BenchmarkFailed(f"The run {self._id} never {what}.")
             time.sleep(0.02)
 
-    def _watch_to_end(self, arns: Mapping[str, str]) -> str:
+    def _watch_to_end(self) -> str:
         """Note when the pods of the second attempt run; the status in the end."""
-        deadline = time.monotonic() + TRIAL_SECONDS
-        while time.monotonic() < deadline:
+        deadline, states = time.monotonic() + TRIAL_SECONDS, self._twin.client("stepfunctions")
+        status = "RUNNING"
+        while status == "RUNNING" and time.monotonic() < deadline:
             pods = [] if self._running_at else _pods(self._api, self._id, attempt=2)
             if len(pods) == NUM_NODES and all(pod.status.phase == "Running" for pod in pods):
                 self._running_at = time.time()
-            if not pods and (status := await_all(self._twin, arns, limit_seconds=0.1)[self._id]) != "RUNNING":
-                return status
-            time.sleep(0.1)
-        return "RUNNING"
+            status = states.describe_execution(executionArn=arn_of_run(self._twin, self._id))["status"]
+            time.sleep(0.2)
+        return str(status)
 
     def _moments(self) -> dict[str, float]:
         """Times of the failure's detection, of the next job's submission, and of its pods' start; empty without a new
@@ -151,7 +153,7 @@ class _Run:
         noticed = next((at for name, at in found if name == "DeleteJob"), None)
         if noticed is None:
             return {}
-        submitted = next(at for name, at in found if name == "WatchTraining" and at > noticed)
+        submitted = next(at for name, at in found if name == "IsRestartAnnounced" and at > noticed)
         return {"detection": noticed, "decision": submitted, "placement": self._running_at or submitted}
 
 
@@ -160,7 +162,7 @@ def _spec() -> dict[str, Any]:
         "version": 1,
         "name": "recovery",
         "workload": {
-            "script": "benchmarks/recovered_program.py",
+            "script": "benchmarks/recovery/program.py",
             "image": "trainer:test",
             "launcher": "torchrun",
             "arguments": {"steps": STEPS},
