@@ -185,7 +185,7 @@ def _pauses(twin: Twin) -> list[int]:
     """Seconds to the next poll that PollJob asks for, of a run of each age, five days apart."""
     sfn, functions, run_id = twin.client("stepfunctions"), twin.client("lambda"), "year-aa"
     assert twin.deployment is not None
-    spec = steps() | {"limits": {"poll_seconds": 20}}
+    spec = steps() | {"limits": {"poll_seconds": 10}}
     machine = twin.deployment.address.state_machine_arn
     sfn.start_execution(stateMachineArn=machine, name=run_id, input=json.dumps(spec))
     polled = _first_poll(twin, run_id)

@@ -36,9 +36,10 @@ from trainflow.failures.error_table import error_list
 from trainflow.record.failure import run_error
 from trainflow.record.history import ExecutionHistory, visits
 from trainflow.record.restarts import restarts
+from trainflow.spec.run_spec import Limits
 from trainflow.workflow.run_record import RunError, RunStatus
 
-POLL_SECONDS = 30
+POLL_SECONDS = Limits().poll_seconds
 """The default of `limits.poll_seconds`."""
 TIME_SCALE = 10
 GOAL_SECONDS = POLL_SECONDS / TIME_SCALE + 5

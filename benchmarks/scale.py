@@ -49,7 +49,7 @@ SIZES = (2, 16, 128, 1024)
 ROUNDS = 100
 SCANS = 5
 CATCH_UP_MIB = 300
-"""Growth of a log of 10 MiB per second between two polls: `limits.poll_seconds` is 30."""
+"""Growth of a log of 10 MiB per second in 30 seconds, the pause between two polls of a run of 15 days."""
 NAMESPACE = deployment.NAMESPACE
 START_SECONDS = 600.0
 """Time limit for the largest gang to start."""

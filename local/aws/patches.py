@@ -325,8 +325,15 @@ def lambda_invocations(invoke: Callable[[Any, Any], tuple[str, bool, str]]) -> N
     replace(LambdaFunction, "_invoke_lambda", invoke_lambda)
 
 
+SHORTEST_WAIT_SECONDS = 0.3
+"""Of a scaled Wait state: a job that is polled more often only costs processor time, which its pods need."""
+
+
 def scaled_waits(time_scale: float) -> None:
-    """Wait states and pauses between retries take `1 / time_scale` of their time; time limits stay as they are."""
+    """Wait states and pauses between retries take `1 / time_scale` of their time; time limits stay as they are.
+
+    A Wait state takes 0.3 s at least, or its own time if that is shorter.
+    """
     import time
 
     from moto.stepfunctions.parser.asl.component.common.retry import retrier_decl
@@ -334,7 +341,8 @@ def scaled_waits(time_scale: float) -> None:
     from moto.stepfunctions.parser.asl.component.state.wait.wait_function.wait_function import WaitFunction
 
     def wait_interval(_self: Any, env: Any, wait_seconds: float) -> None:
-        deadline = time.monotonic() + wait_seconds / time_scale
+        shortest = min(wait_seconds, SHORTEST_WAIT_SECONDS)
+        deadline = time.monotonic() + max(wait_seconds / time_scale, shortest)
         while env.is_running() and (left := deadline - time.monotonic()) > 0:
             env.program_state_event.wait(left)
 

@@ -16,10 +16,11 @@ from kubetwin.kubeconfig import write_kubeconfig
 from benchmarks.many_runs import Contention, left_in_cluster, limit_nodes, run_all
 from local.aws import deployment
 from local.twin import Twin
+from trainflow.spec.run_spec import Limits
 
 TYPE = "trn1.32xlarge"
 TIME_SCALE = 20
-POLL_SECONDS = 30 / TIME_SCALE
+POLL_SECONDS = Limits().poll_seconds / TIME_SCALE
 
 
 @pytest.fixture(scope="module")

@@ -66,8 +66,9 @@ def calm(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 
 @contextmanager
-def killed_after_its_first_checkpoint(twin: Twin, run_id: str) -> Iterator[None]:
-    """Kill rank 1 of a run once there is a checkpoint."""
+def killed_after_its_first_checkpoint(twin: Twin, run_id: str) -> Iterator[list[dict[str, str]]]:
+    """Kill rank 1 of a run once there is a checkpoint; the variables of its killed processes are added to the list."""
+    killed: list[dict[str, str]] = []
     checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"
 
     def kill_a_worker() -> None:
@@ -75,13 +76,14 @@ def killed_after_its_first_checkpoint(twin: Twin, run_id: str) -> Iterator[None]
             if stopping.wait(0.05):
                 return
         for process in processes_of(run_id, RANK="1", TRAINFLOW_STAGE="training"):
+            killed.append(process.environ())
             process.kill()
 
     stopping = threading.Event()
     killer = threading.Thread(target=kill_a_worker)
     killer.start()
     try:
-        yield
+        yield killed
     finally:
         stopping.set()
         killer.join()
@@ -91,7 +93,7 @@ def test_a_killed_worker_is_started_again_in_its_pods(twin: Twin, calm: RunRecor
     spec = spec_with_checkpoints()
     spec["limits"] = {"restart_in_place": True}
     run_id = "demo-000in-place"
-    with killed_after_its_first_checkpoint(twin, run_id):
+    with killed_after_its_first_checkpoint(twin, run_id) as killed:
         disturbed = start(twin, parse_run_spec(spec), run_id, tmp_path)
 
     assert (disturbed.error, disturbed.status) == (None, "SUCCEEDED")
@@ -99,6 +101,7 @@ def test_a_killed_worker_is_started_again_in_its_pods(twin: Twin, calm: RunRecor
     (restart,) = disturbed.restarts
     assert (restart.error, restart.in_place, restart.last_step is not None) == ("WorkerFailed", True, True)
     assert "SIGKILL" in restart.message
+    assert {variables.get("OMP_WAIT_POLICY") for variables in killed} == {"PASSIVE"}, "nodes share this machine's cores"
     assert disturbed.metrics_published is not None
     assert (disturbed.metrics_published.gaps, disturbed.metrics_published.duplicates) == (0, 0)
     assert disturbed.training is not None and calm.training is not None
