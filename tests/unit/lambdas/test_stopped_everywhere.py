@@ -72,6 +72,7 @@ VARIABLES: dict[str, Any] = {
     "phase": "running",
     "log_unread": False,
     "error": {"Error": "NodeLost", "Cause": "{}"},
+    "restart": {"error": {"Error": "NodeLost", "Cause": "{}"}, "job": TRAINING.ref.model_dump(mode="json")},
     "ends_by": NOW.isoformat(),
     "blind_after": NOW.isoformat(),
     "unread_after": NOW.isoformat(),
