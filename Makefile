@@ -115,6 +115,7 @@ benchmark: $(INSTALLED) ## The measurements, written to benchmarks/results/
 	$(BIN)/python -m benchmarks cli --out benchmarks/results/cli.json
 	$(BIN)/python -m benchmarks staging --out benchmarks/results/staging.json
 	$(BIN)/python -m benchmarks faults --out benchmarks/results/faults.json
+	$(BIN)/python -m benchmarks recovery --out benchmarks/results/recovery.json
 
 synth: $(INSTALLED) $(NODE_TOOLS) ## The templates of config/$(CONFIG).yaml into cdk.out/, with every check; no credentials, no Docker
 	$(CDK) synth --quiet --no-lookups --output $(ASSEMBLY) $(CDK_APP)
@@ -153,6 +154,7 @@ schema: $(INSTALLED) ## Generate the JSON Schemas, the references, the tables of
 	$(BIN)/python -c 'from trainflow.cli.runbook_reference import runbook_reference as text; print(text(), end="")' > docs/runbook-runs.md
 	$(BIN)/python -m stacks.tools.twin_template > local/aws/template.json
 	$(BIN)/python -m benchmarks.gallery.page
+	$(BIN)/python -m benchmarks.recovery.page
 
 audit: $(INSTALLED) ## Known vulnerabilities of everything that is installed from PyPI
 	$(BIN)/uv tool run pip-audit@2.10.1 --disable-pip --require-hashes $(addprefix --requirement ,$(HASHED))

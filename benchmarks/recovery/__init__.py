@@ -7,4 +7,5 @@
 | `ranks.py` | a rank is killed under the supervisors of a gang, and under plain `torchrun --max-restarts` |
 | `runs.py` | a rank, a pod and a node end in the twin, at time scale 1 |
 | `run.py` | the benchmark `recovery`, with the goals |
+| `page.py` | the table of docs/recovery.md, from the results |
 """

@@ -17,6 +17,11 @@ OWN_PARTS = ("import", "load")
 """Parts that the program takes by itself, at every start."""
 
 
+LOAD = "processes_that_wanted_a_core"
+"""Property of the machine in the results: load averages of five minutes."""
+
+TOTAL, LONGEST = "total", "longest"
+
 BEYOND = "beyond the program"
 """All other parts."""
 
@@ -85,7 +90,7 @@ def recovery_parts(
     total = new["at"] - killed_at
     return {
         **parts,
-        "total": round(total, 2),
+        TOTAL: round(total, 2),
         BEYOND: round(total - sum(map(parts.__getitem__, OWN_PARTS)), 2),
     }
 
@@ -95,4 +100,4 @@ def medians(trials: Sequence[Mapping[str, float]]) -> dict[str, float]:
     if not trials:
         return {}
     found = {part: round(median(trial[part] for trial in trials), 2) for part in trials[0]}
-    return {**found, "longest": max(trial["total"] for trial in trials)}
+    return {**found, LONGEST: max(trial[TOTAL] for trial in trials)}

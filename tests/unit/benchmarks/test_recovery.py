@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
-from benchmarks.recovery import ranks, runs
+from benchmarks.recovery import page, ranks, runs
 from benchmarks.recovery.parts import NotRecovered, Trials, recovery_parts
 from benchmarks.recovery.run import GOALS, require_equal, summary
 from benchmarks.result import BenchmarkFailed
@@ -77,3 +79,14 @@ def test_a_class_without_a_recovery_has_no_goal_reached() -> None:
 def test_other_weights_than_those_of_a_calm_training_are_an_error() -> None:
     with pytest.raises(BenchmarkFailed, match="differ"):
         require_equal({"a"}, {"in the pods": Trials(weights={"a", "b"})})
+
+
+def test_the_page_has_the_table_of_the_results() -> None:
+    assert page.PAGE.read_text() == page.current()
+
+
+def test_a_part_that_a_class_does_not_have_is_a_dash_in_the_table() -> None:
+    found = {runs.DEAD_RANK: Trials(recovered=[PARTS]), runs.DEAD_NODE: Trials(not_recovered=1)}
+    *_, rank, node = page.table(asdict(summary(found, {}))).splitlines()
+    assert rank == "| dead rank | 1 of 1 | – | – | – | 1.5 | 1.0 | 0.5 | 1.5 | 4.5 | 4.5 | 3.0 | 8, reached |"
+    assert node == f"| dead node, none | 0 of 1 |{' – |' * 10}  |"
