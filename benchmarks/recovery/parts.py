@@ -17,6 +17,9 @@ OWN_PARTS = ("import", "load")
 """Parts that the program takes by itself, at every start."""
 
 
+LOAD = "processes_that_wanted_a_core"
+"""Property of the machine in the results: load averages of five minutes."""
+
 TOTAL, LONGEST = "total", "longest"
 
 BEYOND = "beyond the program"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.recovery import ranks, runs
-from benchmarks.recovery.parts import BEYOND, Trials, medians
+from benchmarks.recovery.parts import BEYOND, LOAD, Trials, medians
 from benchmarks.result import BenchmarkFailed, Result, this_machine
 
 RANK_TRIALS = 8
@@ -35,7 +35,7 @@ def run() -> Result:
     by_run = runs.kill_runs(RUN_TRIALS)
     require_equal({ranks.calm_weight(steps=runs.STEPS)}, by_run)
     load["after"] = os.getloadavg()[1]
-    return summary({**by_rank, **by_run}, {**this_machine(), "processes_that_wanted_a_core": load})
+    return summary({**by_rank, **by_run}, {**this_machine(), LOAD: load})
 
 
 def require_equal(calm: set[str], found: Mapping[str, Trials]) -> None:
