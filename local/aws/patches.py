@@ -373,10 +373,6 @@ SHORTEST_WAIT_SECONDS = 0.3
 """Of a scaled Wait state: a job that is polled more often only costs processor time, which its pods need."""
 
 
-SHORTEST_WAIT_SECONDS = 0.3
-"""Of a scaled Wait state: a job that is polled more often only costs processor time, which its pods need."""
-
-
 def scaled_waits(time_scale: float) -> None:
     """Wait states and pauses between retries take `1 / time_scale` of their time; time limits stay as they are.
 
