@@ -45,17 +45,16 @@ def _refusals() -> None:
         if not isinstance(self, StepFunctionResponse):
             return present(self)
         model = operation_model("stepfunctions", str(self._get_action()))
-        parameters = json.loads(self.raw_body or "{}")
-        if isinstance(parameters, Mapping):
-            if refusal := violation(model.input_shape, parameters) if model else None:
-                return _answered(self, ValidationException(refusal))
-            if foreign := _first_foreign_arn(parameters):
-                return _answered(self, InvalidArn(f"Invalid Arn: 'Invalid ARN prefix: {foreign}'"))
-        try:
-            return present(self)
-        except NotImplementedError:
-            said = f"The twin does not answer {self._get_action()}."
-            return _answered(self, AWSError(said, "UnknownOperationException"))
+        parameters = json.loads(self.raw_body or "{}")  # an object: the guard has refused any other form
+        refusal = violation(model.input_shape, parameters) if model else None
+        if refusal is None and self._get_action() == "ListExecutions":
+            is_complete = parameters.get("stateMachineArn") or parameters.get("mapRunArn")
+            refusal = None if is_complete else "Either the ARN of a state machine or that of a Map Run is required."
+        if refusal is not None:
+            return _answered(self, ValidationException(refusal))
+        if foreign := _first_foreign_arn(parameters):
+            return _answered(self, InvalidArn(f"Invalid Arn: 'Invalid ARN prefix: {foreign}'"))
+        return present(self)
 
     replace(BaseResponse, "call_action", call_action)  # where the guard of all services is put around it
     errors: list[Any] = [each for each in vars(api).values() if isinstance(each, type) and issubclass(each, AWSError)]

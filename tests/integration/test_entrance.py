@@ -90,10 +90,12 @@ def test_a_key_is_refused_before_the_fields_of_its_request_are(aws: AwsServer) -
     signed = f"AWS4-HMAC-SHA256 {FORMER_KEY.format(service='states')}"
     for operation, fields in (
         ("DescribeExecution", '{"executionArn": "x"}'),
+        ("DescribeExecution", '{"executionArn": 3}'),
+        ("DescribeExecution", "no"),
         ("SendTaskSuccess", "{}"),
         ("Other", "{}"),
     ):
-        headers = {"X_Amz_Target": f"AWSStepFunctions.{operation}"}
+        headers = {"X_Amz_Target": f"AWSStepFunctions.{operation}", "Content_Type": "application/x-amz-json-1.0"}
         status, text, _headers = answer(aws, "POST", "/", fields, Authorization=signed, **headers)
         assert (status, "UnrecognizedClient" in text) == (400, True), text
 

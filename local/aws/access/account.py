@@ -84,7 +84,7 @@ class Account:
 
     def policy_on(self, arn: str) -> str | None:
         """Text of the policy of a resource; None without a policy."""
-        service, name = arn.split(":")[2] if arn.startswith("arn:") else "", arn.split(":", 5)[-1]
+        service, name = _service_and_name(arn)
         match service:
             case "s3":
                 bucket = self._bucket(name.partition("/")[0])
@@ -104,7 +104,7 @@ class Account:
 
     def key_of(self, arn: str) -> str | None:
         """ARN of the customer's key that encrypts a resource, by the settings of the resource."""
-        service, name = arn.split(":")[2] if arn.startswith("arn:") else "", arn.split(":", 5)[-1]
+        service, name = _service_and_name(arn)
         key: str | None = None
         match service:
             case "s3":
@@ -229,3 +229,9 @@ def _as_arn(key: str, region: str) -> str:
         return key
     name = key if key.startswith("alias/") else f"key/{key}"
     return f"arn:aws:kms:{region}:{ACCOUNT}:{name}"
+
+
+def _service_and_name(arn: str) -> tuple[str, str]:
+    """Service and last part of an ARN; no service for any other text."""
+    parts = arn.split(":", 5)
+    return parts[2] if parts[0] == "arn" and len(parts) == 6 else "", parts[-1]

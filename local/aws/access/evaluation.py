@@ -318,7 +318,8 @@ def _of_caller(caller: Caller, account: str) -> Context:
 
 def _of_resource(arn: str, account: str) -> Context:
     """Condition keys that follow from the resource; one whose ARN names no account is the caller's account's."""
-    owner = arn.split(":")[4] if arn.startswith("arn:") else ""
+    parts = arn.split(":", 5)
+    owner = parts[4] if parts[0] == "arn" and len(parts) == 6 else ""
     keys = ("aws:resourceaccount", "s3:resourceaccount") if arn.startswith("arn:aws:s3:") else ("aws:resourceaccount",)
     return dict.fromkeys(keys, (owner or account,))
 

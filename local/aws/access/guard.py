@@ -34,11 +34,15 @@ from local.aws.access.needed_permissions import (
     s3_permissions,
 )
 from local.aws.replacements import replace
+from local.aws.request_forms import UNREADABLE, form_error
+from local.aws.request_limits import operation_model
 
 OWNER = Caller("owner")
 ANONYMOUS = Caller("anonymous")
 
 UNKNOWN_KEY = "InvalidClientTokenId"
+
+UNKNOWN_OPERATION = "UnknownOperationException"
 
 UNKNOWN_KEY_CODES = {
     "ec2": ("AuthFailure", 401),
@@ -55,12 +59,19 @@ PREFIXES = {"monitoring": "cloudwatch"}
 _CREDENTIAL = re.compile(r"Credential=(?P<key>[^/]+)/[^/]+/[^/]+/(?P<service>[^/]+)/")
 
 
-class AccessDenied(Exception):
+class Refused(Exception):
+    """A request that is answered with an error before its service gets it."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AccessDenied(Refused):
     """A request that IAM or KMS refuses."""
 
     def __init__(self, message: str, code: str = "AccessDenied") -> None:
-        super().__init__(message)
-        self.code = code
+        super().__init__(message, code)
 
 
 @dataclass(frozen=True)
@@ -242,10 +253,31 @@ def install(guard: Guard) -> None:
         try:
             if caller == ANONYMOUS:
                 raise AccessDenied("The request has no credentials.")
+            if error := vars(self).get("form_error") or _form_error(self):
+                guard.require(caller, [])  # an unknown key is refused as such, whatever the request
+                raise error
             guard.require(caller, _needed_permissions(self, guard.account))
-        except AccessDenied as denied:
-            return _refusal(self, denied)
-        return answer(self)
+            return answer(self)
+        except Refused as refused:
+            return _refusal(self, refused)
+        except NotImplementedError:
+            return _refusal(self, Refused(f"The twin does not answer {self._get_action()}.", UNKNOWN_OPERATION))
+
+    read, read_fields = BaseResponse._dispatch, BaseResponse.parse_parameters
+
+    def parse_parameters(self: Any, request: Any) -> None:
+        self.form_error, self.params = _form_error(self), {}
+        if self.form_error is None:
+            try:
+                read_fields(self, request)
+            except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+                self.form_error = Refused("The fields of the request have another form than its operation.", UNREADABLE)
+
+    def dispatch(self: Any, request: Any, full_url: str | None = None, headers: Any = None) -> Any:
+        try:
+            return read(self, request, full_url, headers)
+        except UnicodeDecodeError:  # moto has not read the headers yet
+            return 400, {"content-type": "application/json"}, json.dumps({"__type": UNREADABLE})
 
     def authorize_s3(self: Any, bucket_name: str | None = None, key_name: str | None = None) -> None:
         caller = guard.caller(self.headers)
@@ -277,6 +309,8 @@ def install(guard: Guard) -> None:
             return PermissionResult.PERMITTED
         return PermissionResult.DENIED if decision.is_explicit else PermissionResult.NEUTRAL
 
+    replace(BaseResponse, "_dispatch", dispatch)
+    replace(BaseResponse, "parse_parameters", parse_parameters)
     replace(BaseResponse, "call_action", call_action)
     replace(FakeBucket, "get_permission", permission_of_everyone)
     replace(S3Response, "_authenticate_and_authorize_s3_action", authorize_s3)
@@ -291,7 +325,23 @@ def _is_listed_for_everyone(bucket: Any) -> bool:
     return allowed is PermissionResult.PERMITTED or bool(bucket.acl and bucket.acl.public_read)
 
 
-def _refusal(response: Any, denied: AccessDenied) -> tuple[int, dict[str, Any], str]:
+def _form_error(response: Any) -> Refused | None:
+    """The refusal of a request whose JSON lacks the types or required fields of its operation; None for any other."""
+    if not _is_json(response):
+        return None
+    operation = str(response._get_action())
+    model = operation_model(response.boto3_service_name, operation)
+    if model is None:
+        return Refused(f"There is no operation {operation}.", UNKNOWN_OPERATION)
+    error = form_error(model.input_shape, response.raw_body or b"")
+    return Refused(error[1], error[0]) if error else None
+
+
+def _is_json(response: Any) -> bool:
+    return str(response.headers.get("Content-Type", "")).startswith("application/x-amz-json")
+
+
+def _refusal(response: Any, denied: Refused) -> tuple[int, dict[str, Any], str]:
     """The answer in the protocol of the service: JSON or XML."""
     from moto.core.responses import get_service_model
 
@@ -339,6 +389,10 @@ def _parameters(response: Any) -> Mapping[str, Any]:
             body = None
         given |= body if isinstance(body, dict) else {}
     path = {name: unquote(value) for name, value in (response.uri_match or {}).items() if isinstance(value, str)}
+    if _is_json(response):  # fields that the operation lacks have any form
+        model = operation_model(response.boto3_service_name, str(response._get_action()))
+        known = getattr(model and model.input_shape, "members", {})
+        given = {name: value for name, value in given.items() if name in known and value is not None}
     return given | path
 
 
