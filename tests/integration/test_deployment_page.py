@@ -133,7 +133,7 @@ def test_a_failed_run_of_a_deployment_shows_its_advice_and_its_last_lines(accoun
         expect(page.locator("#workflow .state-failed .state-name").first).to_have_text("WatchTraining")
         expect(page.locator("[data-metric=loss] output")).to_have_text("6 at step 3")
         row = page.locator("#pods").get_by_role("row", name="training-1-0")
-        expect(row).to_contain_text(re.compile(r"c7i-xlarge-\d\s+Failed\s+0\s+1\b"))
+        expect(row).to_contain_text(re.compile(r"Failed\s+Log\s+c7i-xlarge-\d\s+1\s+0\b"))
         row.get_by_role("button", name="Log of").click()
         expect(page.locator("#log-text")).to_contain_text("the data are not here")
         page.keyboard.type("DATA ARE")
