@@ -366,6 +366,16 @@ def test_the_summary_of_a_run_that_goes_on_says_so() -> None:
     assert console.file.getvalue().splitlines()[1] == "Run goes on: demo-aaaaaaaaaaaa"  # type: ignore[attr-defined]
 
 
+def test_the_summary_names_the_place_in_the_command_that_it_advises() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    record = recorded("worker_failed").record()
+    assert record.error is not None
+    error = replace(record.error, what_to_do="Continue it: `trainflow resume RUN`.")
+    summarize(record.model_copy(update={"error": error}), console, words=("--place", "prod"))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"Continue it: `trainflow resume {record.run_id} --place prod`." in text
+
+
 def test_the_summary_of_an_aborted_run_is_short() -> None:
     console = Console(file=io.StringIO(), width=60)
 

@@ -32,8 +32,8 @@ def summarize(record: RunRecord, console: Console, *, report: Path | None = None
     """
     end = situation(state_of_record(record, ()))
     console.print()
-    words = end.kind.value.lower() if record.status.is_over else "goes on"
-    console.print(Text(f"Run {words}: {record.run_id}", style=STYLES[end.tone]))
+    now = end.kind.value.lower() if record.status.is_over else "goes on"
+    console.print(Text(f"Run {now}: {record.run_id}", style=STYLES[end.tone]))
     if record.error is not None:
         _print_facts([("error", record.error.name), ("what happened", record.error.message)], console)
         _print_evidence(record.error, console)
