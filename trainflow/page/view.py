@@ -23,8 +23,9 @@ from trainflow.page.figures import figures, period
 from trainflow.page.library import RunLibrary, RunNow
 from trainflow.page.strip import strip
 from trainflow.page.workflow import StateRow, state_rows, taken_edges
+from trainflow.protocol.launcher_report import FIRST_SIGNAL_EXIT_CODE
 from trainflow.record.comparison import Measured, differing_fields, scaling, value_text
-from trainflow.record.pod_messages import SIGNALLED, cause
+from trainflow.record.pod_messages import cause
 from trainflow.record.run_commands import pasted
 from trainflow.record.situation import Kind, situation
 from trainflow.record.steps import median_speeds
@@ -208,7 +209,7 @@ def _exit_code_in_words(code: int | None) -> str:
     if code is None:
         return "–"
     with suppress(ValueError):
-        return f"{code} ({Signals(code - SIGNALLED).name})"
+        return f"{code} ({Signals(code - FIRST_SIGNAL_EXIT_CODE).name})"
     return str(code)
 
 

@@ -8,13 +8,11 @@ from signal import Signals
 
 from trainflow.failures.blocks import complete_lines
 from trainflow.failures.noise import without_noise
+from trainflow.protocol.launcher_report import FIRST_SIGNAL_EXIT_CODE
 from trainflow.workflow.run_error import RunError
 
 CUT_BYTES = 2000
 """Size of a message that may begin amid a line: the kubelet takes the last 2,048 bytes of a log."""
-
-SIGNALLED = 128
-"""Offset of exit codes in shells and container runtimes for the number of the signal that has ended a process."""
 
 CACHED_MESSAGES = 512
 """Messages whose cause is known: a page is drawn every second, and has up to 64 pods."""
@@ -38,7 +36,7 @@ def cause(pod: str, message: str, exit_code: int | None, error: RunError | None)
 def _signal(exit_code: int | None) -> str:
     """The signal that an exit code stands for; empty for other codes, which say nothing by themselves."""
     with suppress(ValueError):
-        return f"ended by {Signals((exit_code or 0) - SIGNALLED).name}"
+        return f"ended by {Signals((exit_code or 0) - FIRST_SIGNAL_EXIT_CODE).name}"
     return ""
 
 
