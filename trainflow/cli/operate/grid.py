@@ -91,7 +91,7 @@ def grid(
         typer.echo(table(("RUN", *grid.runs[0].values), [(run.run_id, *_texts(run)) for run in grid.runs]))
     if (difference := code_difference(grid, code, out=out)) is not None:
         say(difference)
-    status, started = 0, functools.partial(remember, grid, code, out=out)
+    status, started = 0, functools.cache(functools.partial(remember, grid, code, out=out))
     if not dry_run:
         if local:
             options = PlaceOptions(
