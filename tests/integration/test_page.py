@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -168,20 +169,27 @@ def test_a_run_is_stopped_after_a_question(browser: Browser, served: PageServer)
         expect(dialog).to_be_hidden()
 
 
-def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Path) -> None:
-    """Chromium opens six connections to a host: no page may keep one for itself."""
-    from playwright.sync_api import expect
-
-    place = ReplayedPlace([RUN], polls=100_000, folder=tmp_path)
+@contextmanager
+def tabs(browser: Browser, folder: Path, number: int) -> Iterator[list[Page]]:
+    """Tabs of one browser that all show the same run, which goes on."""
+    place = ReplayedPlace([RUN], polls=100_000, folder=folder)
     with (
-        RunLibrary(folder=tmp_path / "out", place=place, name="replay") as library,
+        RunLibrary(folder=folder / "out", place=place, name="replay") as library,
         PageServer(library) as server,
         opened(browser) as first,
     ):
         first.goto(server.url_of(f"/runs/{RUN.run_id}"))
-        pages = [first, *(first.context.new_page() for _ in range(8))]
+        pages = [first, *(first.context.new_page() for _ in range(number - 1))]
         for page in pages[1:]:
             page.goto(first.url, timeout=15_000)
+        yield pages
+
+
+def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Path) -> None:
+    """Chromium opens six connections to a host: no page may keep one for itself."""
+    from playwright.sync_api import expect
+
+    with tabs(browser, tmp_path, 9) as pages:
         for page in pages:
             expect(page.locator(".pill")).to_have_text(re.compile("Starting|Waiting for nodes|Compiling|Training"))
         assert pages[-1].evaluate("async () => (await fetch('/list')).status") == 200
@@ -194,16 +202,7 @@ def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Pat
 def test_one_of_twelve_tabs_asks_and_another_one_does_when_it_is_closed(browser: Browser, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
-    place = ReplayedPlace([RUN], polls=100_000, folder=tmp_path)
-    with (
-        RunLibrary(folder=tmp_path / "out", place=place, name="replay") as library,
-        PageServer(library) as server,
-        opened(browser) as first,
-    ):
-        first.goto(server.url_of(f"/runs/{RUN.run_id}"))
-        pages = [first, *(first.context.new_page() for _ in range(11))]
-        for page in pages[1:]:
-            page.goto(first.url, timeout=15_000)
+    with tabs(browser, tmp_path, 12) as pages:
         asking = pages_that_ask(pages)
         assert len(asking) == 1
         asking[0].close()
