@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
+from operator import eq, ge, gt, le, lt
 from typing import Any
 
 Pattern = Mapping[str, Any]
@@ -211,11 +212,11 @@ def _wildcard(value: Any) -> Test:
 
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    "=": lambda value, wanted: value == wanted,
-    "<": lambda value, wanted: value < wanted,
-    "<=": lambda value, wanted: value <= wanted,
-    ">": lambda value, wanted: value > wanted,
-    ">=": lambda value, wanted: value >= wanted,
+    "=": eq,
+    "<": lt,
+    "<=": le,
+    ">": gt,
+    ">=": ge,
 }
 
 

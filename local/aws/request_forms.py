@@ -12,6 +12,8 @@ from typing import Any
 
 from botocore.model import Shape
 
+from local.aws.request_limits import validation_message
+
 UNREADABLE = "SerializationException"
 INCOMPLETE = "ValidationException"
 
@@ -44,13 +46,10 @@ def form_error(shape: Shape | None, body: bytes | str) -> tuple[str, str] | None
             return UNREADABLE, "Start of structure or map expected where it was not found."
         if wrong := next(_wrong_types(shape, request, ""), None):
             return UNREADABLE, wrong
-        missing = list(_missing(shape, request, ""))
+        missing = validation_message(_missing(shape, request, ""))
     except (ValueError, RecursionError):
         return UNREADABLE, "The body of the request cannot be read as JSON."
-    if not missing:
-        return None
-    errors = "error" if len(missing) == 1 else "errors"
-    return INCOMPLETE, f"{len(missing)} validation {errors} detected: {'; '.join(missing)}"
+    return (INCOMPLETE, missing) if missing is not None else None
 
 
 def _wrong_types(shape: Any, value: Any, place: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ those of AWS's common ValidationException.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -55,11 +55,14 @@ def violation(shape: Shape | None, request: Mapping[str, Any]) -> str | None:
         shape: The input of the operation, in botocore's model.
         request: Its parameters.
     """
-    found = list(_violations(shape, request, "")) if shape is not None else []
-    if not found:
-        return None
+    return validation_message(_violations(shape, request, "")) if shape is not None else None
+
+
+def validation_message(violations: Iterable[str]) -> str | None:
+    """The message of a ValidationException about these violations; None without any."""
+    found = list(violations)
     errors = "error" if len(found) == 1 else "errors"
-    return f"{len(found)} validation {errors} detected: {'; '.join(found)}"
+    return f"{len(found)} validation {errors} detected: {'; '.join(found)}" if found else None
 
 
 def _violations(shape: Any, value: Any, place: str) -> Iterator[str]:

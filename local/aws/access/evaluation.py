@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
+from operator import eq, ge, gt, le, lt
 from typing import Any
 
 Policy = Mapping[str, Any]
@@ -276,11 +277,11 @@ def _seconds(moment: str) -> float:
 
 
 COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
-    "Equals": lambda value, wanted: value == wanted,
-    "LessThan": lambda value, wanted: value < wanted,
-    "LessThanEquals": lambda value, wanted: value <= wanted,
-    "GreaterThan": lambda value, wanted: value > wanted,
-    "GreaterThanEquals": lambda value, wanted: value >= wanted,
+    "Equals": eq,
+    "LessThan": lt,
+    "LessThanEquals": le,
+    "GreaterThan": gt,
+    "GreaterThanEquals": ge,
 }
 PATTERNS = (_like, _arn_like)
 

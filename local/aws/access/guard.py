@@ -253,9 +253,11 @@ def install(guard: Guard) -> None:
         try:
             if caller == ANONYMOUS:
                 raise AccessDenied("The request has no credentials.")
-            if error := vars(self).get("form_error") or _form_error(self):
+            if not hasattr(self, "form_error"):  # of a service whose fields moto does not read before
+                self.form_error = _form_error(self)
+            if self.form_error is not None:
                 guard.require(caller, [])  # an unknown key is refused as such, whatever the request
-                raise error
+                raise self.form_error
             guard.require(caller, _needed_permissions(self, guard.account))
             return answer(self)
         except Refused as refused:
