@@ -14,6 +14,7 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
 from trainflow.observed.step import Step
 from trainflow.observed.visit import Visit
+from trainflow.page.figures import figures
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.situation import STATES, Kind, Situation, Tone, last_step_age, situation, usual_interval
 from trainflow.state_machines import definition
@@ -213,6 +214,14 @@ def test_a_failed_run_has_its_error_in_the_headline_and_what_to_do() -> None:
 def test_the_rhythm_is_known_from_three_steps_on(ages: Sequence[float]) -> None:
     assert usual_interval(run(steps=steps(*ages))) is None
     assert usual_interval(run(steps=steps(9, 4, 2, 0))) == timedelta(seconds=2)
+
+
+@pytest.mark.parametrize(
+    ("ages", "note"),
+    [((4.0, 2.0), ""), ((9.0, 4.0, 2.0, 0.0), "usually every 2.0 s"), ((1.0, 1.0, 1.0, 0.0), "several a second")],
+)
+def test_the_page_names_the_usual_time_between_steps(ages: Sequence[float], note: str) -> None:
+    assert figures(run(steps=steps(*ages)), None)[0].note == note
 
 
 def test_the_age_of_the_newest_step_is_that_of_a_run_that_goes_on() -> None:

@@ -40,8 +40,14 @@ def _age_figures(snapshot: RunState) -> list[KeyFigure]:
     if age is None:
         return []
     tone = "warning" if situation(snapshot).kind is Kind.NO_STEP else ""
-    rhythm = f"usually every {duration(usual.total_seconds())}" if usual is not None else ""
-    return [KeyFigure("Last step", age_in_words(age), rhythm, tone)]
+    return [KeyFigure("Last step", age_in_words(age), _rhythm(usual), tone)]
+
+
+def _rhythm(usual: timedelta | None) -> str:
+    """The usual time between steps. Logs with times in whole seconds show none between steps of one second."""
+    if usual is None:
+        return ""
+    return f"usually every {duration(usual.total_seconds())}" if usual else "several a second"
 
 
 def _step_figures(snapshot: RunState) -> list[KeyFigure]:
