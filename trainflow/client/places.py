@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainflow.client.hints import place_words
 from trainflow.client.place import PlaceUnavailable
 from trainflow.client.place_names import NamedPlace
 from trainflow.deployment.address import PREFIX, SUFFIX, DeploymentAddress, parameter_name
@@ -40,6 +41,7 @@ def open_deployment(place: NamedPlace | None) -> DeployedRuns:
         client=session.client,
         kubernetes=lambda: _kubernetes(session, cluster=address.cluster),
         poll_seconds=POLL_SECONDS,
+        hint_words=place_words(place.name),  # the deployment may be in another Region, or of another profile
     )
 
 

@@ -18,6 +18,7 @@ from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
 from trainflow.client.files import write_record, write_steps
 from trainflow.client.functions import invoke
+from trainflow.client.hints import place_words
 from trainflow.client.kept_logs import copy_logs, kept_lines
 from trainflow.client.messages import Message
 from trainflow.client.observe.cluster import KubernetesPods, PodSource, UnseenPods
@@ -85,6 +86,7 @@ class DeployedRuns:
         client: Callable[[str], Any],
         kubernetes: Callable[[], KubernetesApi],
         poll_seconds: float = POLL_SECONDS,
+        hint_words: tuple[str, ...] | None = None,
     ) -> None:
         """Makes no request yet.
 
@@ -93,9 +95,10 @@ class DeployedRuns:
             client: A boto3 client of a service.
             kubernetes: Connects to the cluster; called where a run has pods.
             poll_seconds: Time between two polls of an execution's history.
+            hint_words: Options of a command that name the place; without them it is named by its deployment.
         """
         self.name = self._deployment = address.deployment
-        self.hint_words: tuple[str, ...] = ("--place", address.deployment)
+        self.hint_words: tuple[str, ...] = place_words(address.deployment) if hint_words is None else hint_words
         self._address = address
         self._client, self._stepfunctions = client, client("stepfunctions")
         self._state_machine_arn, self._bucket = address.state_machine_arn, address.artifact_bucket

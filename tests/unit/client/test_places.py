@@ -57,6 +57,14 @@ def deploy(*deployments: str) -> None:
 def test_the_only_deployment_of_the_region_needs_no_name() -> None:
     deploy("mine")
     assert open_deployment(None).name == "mine"
+    assert open_deployment(None).hint_words == ("--place", "mine")
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_place_is_named_in_commands_by_its_own_name_which_has_its_region_and_profile() -> None:
+    deploy("mine")
+    place = NamedPlace(name="north", deployment="mine", region="eu-north-1")
+    assert open_deployment(place).hint_words == ("--place", "north")
 
 
 @pytest.mark.usefixtures("aws")
