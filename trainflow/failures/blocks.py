@@ -103,7 +103,7 @@ def complete_lines(texts: Sequence[str]) -> Sequence[str]:
             break
         is_begun = is_begun or is_head
         end -= 1
-    return texts[:end] if is_begun and end else texts
+    return texts[:end] if is_begun else texts
 
 
 def _part_end(texts: Sequence[str], begin: int, *, is_linked: bool = False) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from trainflow.failures.blocks import HEADING, LINK
 from trainflow.failures.log_lines import RANK_PREFIX
 
 REPORT = "report of torchrun"
@@ -83,7 +84,7 @@ def kinds(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
         elif _TRACEBACK.match(bare):
             kind = _whole_traceback([below for _, below in lines[at + 1 : at + LONGEST]])
         elif not kind.startswith(FRAMES) or not (bare.startswith(_CODE) or known.launcher_errors.search(bare)):
-            kind = _first(known.lines, bare)
+            kind = _first(known.lines, bare or text)  # `[0]:` is the prefix of a rank, and a line of a table of ranks
         yield kind, text
 
 
@@ -109,8 +110,24 @@ def _ended_by_signals(lines: Sequence[str]) -> set[int]:
         if begin and begin < at and _TRACEBACK.match(lines[begin - 1]):
             begin -= 1
         if begin < at:
-            found.update(range(begin, at + 1))
+            found.update(range(_begin_of_chain(lines, begin), at + 1))
     return found
+
+
+def _begin_of_chain(lines: Sequence[str], begin: int) -> int:
+    """Place of the first line of the exceptions that the launcher was handling when the signal came.
+
+    They are its own, as the signal's exception is: both were raised in its process.
+    """
+    at = begin
+    while at and not lines[at - 1].strip():
+        at -= 1
+    if not at or not LINK.search(lines[at - 1]):
+        return begin
+    at -= 1
+    while at and not HEADING.search(lines[at]):
+        at -= 1
+    return _begin_of_chain(lines, at)
 
 
 def _whole_traceback(below: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
+from itertools import dropwhile
 from signal import Signals
 
 from trainflow.failures.blocks import complete_lines
@@ -45,8 +46,8 @@ def _judged(message: str, exit_code: int | None) -> str:
     from trainflow.failures.judging import Evidence, judge
 
     lines = message.splitlines()
-    if len(message.encode()) > CUT_BYTES:  # its first line may have lost its beginning
-        lines = lines[1:]
+    if len(message.encode()) > CUT_BYTES:  # its first line may have lost its beginning, and the next ones their call
+        lines = list(dropwhile(lambda line: line[:1].isspace(), lines[1:]))
     own = complete_lines([line for line in without_noise(lines) if line.strip()])
     if not own:
         return ""

@@ -42,6 +42,20 @@ def test_a_process_that_is_killed_while_it_prints_a_second_traceback_has_the_fir
     assert last_line(log.splitlines()).endswith("GLHF!")
 
 
+@pytest.mark.parametrize("calls", range(6, 22))
+def test_what_is_left_of_a_launcher_that_a_signal_ends_behind_its_report_is_no_cause(calls: int) -> None:
+    link = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    call = f'  File "{LIB}/torch/library.py", line 667, in _del_library\n    _clear_torch_ops_cache(op_defs)\n'
+    ended = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 31267 got signal: 15\n"
+    signalled = f"Traceback (most recent call last):\n{call * calls}{ended}"
+    handled = f"Traceback (most recent call last):\n{call * 4}KeyError: 30\n"
+    reports = (elastic_report(1) + link, elastic_report(1), elastic_report(1) + "\n" + handled + link)
+    for log in [report + signalled for report in reports]:
+        message = log[-2048:]  # what the kubelet keeps
+        assert len(message) > 2000
+        assert cause("pod-0", message, 1, None) == ""
+
+
 def test_a_message_with_lines_of_launchers_only_has_no_cause() -> None:
     assert cause("pod-0", elastic_report(1), 1, None) == ""
     assert cause("pod-0", elastic_report(1)[-1500:], 1, None) == ""
