@@ -26,6 +26,9 @@ NOTICED = frozenset(
 )
 """Strength of evidence that a pod has lost the others, or does not know why it ended."""
 
+SAID_BY_THE_PROGRAM = frozenset({Strength.CAUSE, Strength.EXCEPTION, Strength.UNCAUGHT})
+"""Strength of evidence in a program's own words, which it has written before its pod ends."""
+
 
 @dataclass(frozen=True)
 class PodEvidence:
@@ -76,6 +79,16 @@ def judged_pods(pods: Sequence[PodEvidence], *, has_steps: bool) -> list[JudgedP
     """
     first = first_end(pods)
     return [JudgedPod(each, _in_time(_verdict(each, has_steps=has_steps), each, first)) for each in pods]
+
+
+def first_to_say_why(pods: Iterable[PodEvidence], *, has_steps: bool) -> JudgedPod | None:
+    """The pod that still runs, and whose log says why its program ends; None if there is none.
+
+    A launcher ends some time after its ranks: the pod whose rank failed first may be seen to fail after its peers.
+    """
+    running = (JudgedPod(each, _verdict(each, has_steps=has_steps)) for each in pods if each.pod.phase == "Running")
+    saying = [judged for judged in running if judged.verdict.strength in SAID_BY_THE_PROGRAM]
+    return min(saying, key=lambda judged: judged.verdict.strength, default=None)
 
 
 def first_end(pods: Iterable[PodEvidence]) -> datetime | None:

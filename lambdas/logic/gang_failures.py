@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from lambdas.logic.departures import (
     NOTICED,
+    SAID_BY_THE_PROGRAM,
     Departure,
     JudgedPod,
     PodEvidence,
     departures,
     first_end,
+    first_to_say_why,
     judged_pods,
 )
 from lambdas.logic.program_output import last_line
@@ -69,6 +71,8 @@ def failure(
         left = departures([*peers, *pods], first_failure=first_end(pods), has_steps=has_steps)
         if left:
             return _departed(left, sentence, last_step=last_step)
+        if (ending := first_to_say_why(peers, has_steps=has_steps)) is not None:
+            verdict, cause, sentence = ending.verdict, ending, _sentence(ending, last_step=last_step)
     return named_error(verdict.error.name, _advised(sentence, verdict), _judgement(verdict, cause.evidence.pod))
 
 
@@ -149,14 +153,21 @@ def _sentence(cause: JudgedPod, *, last_step: int | None) -> str:
     document = read_result(pod.termination_message)
     if verdict.strength is Strength.NAMED and document.get("error") == verdict.error.name:
         return f"{document.get('message')} (pod '{pod.name}' on node '{pod.node}')"
-    ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
-    where = f"Pod '{pod.name}' on node '{pod.node}' {ended} ({pod.end_reason or 'Error'})"
+    where = f"Pod '{pod.name}' on node '{pod.node}' {_how_it_ended(cause)}"
     where += _after(last_step)
     if verdict.rank_exit_code not in (None, pod.exit_code):
         where += f", its first rank to fail with {verdict.rank_exit_code}"
     explanation = verdict.quotation or str(document.get("message") or "") or last_line(cause.evidence.lines)
     explanation = explanation[:MAX_MESSAGE_LENGTH]
     return f"{where}: {explanation}{_source(verdict)}" if explanation else f"{where}."
+
+
+def _how_it_ended(cause: JudgedPod) -> str:
+    pod = cause.evidence.pod
+    if pod.phase == "Running" and cause.verdict.strength in SAID_BY_THE_PROGRAM:
+        return "failed, and had not ended yet,"
+    ended = "was lost" if pod.exit_code is None else f"ended with exit code {pod.exit_code}"
+    return f"{ended} ({pod.end_reason or 'Error'})"
 
 
 def _source(verdict: Verdict) -> str:

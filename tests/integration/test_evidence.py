@@ -71,8 +71,9 @@ def test_the_rank_that_failed_first_is_what_people_see(
     notes = {pod.name: cause(pod.name, pod.message or "", pod.exit_code, error) for pod in pods}
     assert notes[error.pod] == wanted
     assert not any(note.startswith(("before", "=")) for note in notes.values())
+    # The Job controller ends the others, which may have lost their peer before that.
     others = {note for pod, note in notes.items() if pod != error.pod and note}
-    assert all("Connection closed by peer" in note for note in others), others
+    assert all("Connection closed by peer" in note or note == "ended by SIGTERM" for note in others), others
     assert first_error(tmp_path / run_id / "logs" / f"{error.pod}.log") == wanted
 
     (mail,) = [path for path in (twin.log_dir / MESSAGES.name).glob("*.eml") if run_id in path.read_text()]

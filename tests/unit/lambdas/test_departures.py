@@ -111,6 +111,40 @@ def test_a_pod_whose_ranks_failed_is_no_departure_although_torchrun_slept() -> N
     assert type(judged(ended(0, None, LINE, *report), ended(1, 1, RESET))) is NetworkFailed
 
 
+TRACEBACK = (
+    "[rank2]: Traceback (most recent call last):",
+    '[rank2]:   File "/workspace/code/train.py", line 14, in check',
+    '[rank2]:     raise ValueError(f"batch {step} of rank {rank} has a label of -1")',
+    "[rank2]: ValueError: batch 3 of rank 2 has a label of -1",
+)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 7])
+def test_a_pod_that_says_why_it_fails_and_has_not_ended_yet_is_the_cause(size: int) -> None:
+    others = [ended(index, 1, RESET) for index in range(size) if index != size - 1]
+    error = judged(ended(size - 1, None, *TRACEBACK), *others)
+    assert type(error) is ScriptFailed
+    assert str(error).startswith(
+        f"Pod 'a-{size - 1}' on node 'n{size - 1}' failed, and had not ended yet, after step 8: "
+        "ValueError: batch 3 of rank 2 has a label of -1 (train.py:14, rank 2)"
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (),
+        ("step 8 loss 0.3",),
+        (RESET,),
+        (*TRACEBACK, *(f"step {step} loss 0.3" for step in range(9, 30))),
+        ("Traceback (most recent call last):", '  File "/workspace/code/train.py", line 14, in check'),
+    ],
+)
+def test_a_pod_that_runs_and_does_not_say_why_it_fails_is_no_cause(lines: tuple[str, ...]) -> None:
+    error = judged(ended(1, None, *lines), ended(0, 1, RESET), ended(2, 1, RESET))
+    assert type(error) is NetworkFailed
+
+
 @pytest.mark.parametrize(
     ("lines", "code", "error"),
     [
