@@ -101,11 +101,11 @@ class AwsServer:
         """Start to answer requests."""
         if self._settings_aside is not None:
             self._settings_aside.take()
+        # Half a second for images that the twin never starts.
+        replace_item(os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
         self._forget_others()
         # The interpreter calls the other services on this port.
         replace_item(os.environ, "MOTO_PORT", str(self._port))
-        # Half a second for images that the twin never starts.
-        replace_item(os.environ, "MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
         replace_item(default_user_config, "stepfunctions", {"execute_state_machine": True})
         replace_item(default_user_config, "lambda", {"use_docker": True})
         patches.apply_all()
