@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -25,6 +27,7 @@ def chromium() -> Iterator[Browser]:
         pytest.skip("Chromium is not installed: `apt-get install chromium` (.ci/run does it)")
     sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (requirements/dev.in)")
     flags = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium refuses its sandbox to root
+    sync_api.expect.set_options(timeout=1000 * PATIENCE)
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         yield browser
@@ -35,6 +38,7 @@ def chromium() -> Iterator[Browser]:
 def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     """A page in a browser of its own; whatever goes wrong in it fails the test."""
     context: BrowserContext = browser.new_context(**{"viewport": WIDE, **options})
+    context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))

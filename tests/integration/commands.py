@@ -17,10 +17,9 @@ import boto3
 from typer.testing import CliRunner
 
 from tests.command_output import require_documented
+from tests.waiting import PATIENCE
 from trainflow.cli.main import app
 from trainflow.client.twin_address import read_address
-
-DEADLINE_SECONDS = 90.0
 
 ALONE = frozenset({"run", "resume", "grid", "watch"})
 """Commands that follow a run: signals end them, and only a process of its own has its own."""
@@ -128,7 +127,7 @@ class Commands:
 
 def until(condition: Callable[[], Any]) -> Any:
     """Wait for something, and return it."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.2)

@@ -30,7 +30,7 @@ class Mails:
         """
         outcomes = (record.status, record.error.name if record.error else record.status)
         subjects = tuple(f"Trainflow: {record.run_id} {outcome}" for outcome in outcomes)
-        wait_until(lambda: self._newest(subjects) is not None, seconds=60)
+        wait_until(lambda: self._newest(subjects) is not None)
         text = self._newest(subjects)
         assert text is not None
         return text

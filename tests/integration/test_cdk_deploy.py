@@ -59,10 +59,10 @@ class Account:
 
     def ended(self, name: str) -> dict[str, Any]:
         """The one run of a spec, once it has ended."""
-        wait_until(lambda: bool(self.runs(name)), seconds=30)
+        wait_until(lambda: bool(self.runs(name)))
         stepfunctions = self.client("stepfunctions")
         (arn,) = [found["executionArn"] for found in self.runs(name)]
-        wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=120)
+        wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
         description: dict[str, Any] = stepfunctions.describe_execution(executionArn=arn)
         return description
 
@@ -142,11 +142,11 @@ def test_an_uploaded_spec_becomes_a_run_and_the_same_text_no_other(account: Acco
     assert (run["status"], run.get("cause")) == ("SUCCEEDED", None)
     assert json.loads(run["input"])["workload"]["arguments"] == {"max_steps": 3}
     assert account.row(run["name"])["status"] == "SUCCEEDED"
-    wait_until(lambda: account.is_told(f"{run['name']} SUCCEEDED"), seconds=10)
+    wait_until(lambda: account.is_told(f"{run['name']} SUCCEEDED"))
     assert deployment.gang_nodes() == 0
 
     account.upload("the-same", spec)
-    wait_until(lambda: account.is_told(f"{run['name']} has run before"), seconds=30)
+    wait_until(lambda: account.is_told(f"{run['name']} has run before"))
     assert len(account.runs("steps")) == 1
 
 
@@ -180,7 +180,7 @@ def test_the_command_operates_the_runs_of_what_was_deployed(account: Account, tm
     def told() -> Any:
         return json.loads(trainflow(account, tmp_path, "status", run_id, "--json").stdout)
 
-    wait_until(lambda: bool(told()["step"]), seconds=60)
+    wait_until(lambda: bool(told()["step"]))
     assert (told()["state"], told()["trouble"]) == ("WatchTraining", None)
     assert "step_loss" in trainflow(account, tmp_path, "logs", run_id).stdout
     assert trainflow(account, tmp_path, "stop", run_id).stdout == f"Stopped {run_id}.\n"
@@ -227,10 +227,10 @@ def test_a_schedule_starts_its_run_in_its_time_zone(account: Account) -> None:
 
 def test_a_spec_that_cannot_be_run_is_told_and_not_tried_again(account: Account) -> None:
     account.upload("broken", {"version": 1, "name": "broken"})
-    wait_until(lambda: account.is_told("broken.yaml"), seconds=30)
+    wait_until(lambda: account.is_told("broken.yaml"))
 
     # The request leaves the queue when its function has returned: after the notice.
-    wait_until(lambda: account.requests_left() == 0, seconds=30)
+    wait_until(lambda: account.requests_left() == 0)
     assert account.is_told("broken.yaml")
     assert len([subject for subject in account.subjects if "broken.yaml" in subject]) == 1
     assert account.runs("broken") == []
@@ -240,12 +240,12 @@ def test_a_run_that_is_stopped_is_cleaned_up_after(account: Account) -> None:
     account.upload("long", {**steps_spec(max_steps=600), "name": "long"})
     api = ApiClient(load_connection(account.twin.kubeconfig))
     pods = f"/api/v1/namespaces/{deployment.NAMESPACE}/pods?labelSelector=trainflow/stage%3Dtraining"
-    wait_until(lambda: any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"]), seconds=120)
+    wait_until(lambda: any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"]))
 
     (run,) = account.runs("long")
     account.client("stepfunctions").stop_execution(executionArn=run["executionArn"])
 
-    wait_until(lambda: account.row(run["name"])["status"] == "ABORTED", seconds=60)
+    wait_until(lambda: account.row(run["name"])["status"] == "ABORTED")
     assert api.get(f"/apis/batch/v1/namespaces/{deployment.NAMESPACE}/jobs")["items"] == []
     assert deployment.gang_nodes() == 0
     watching = [found for found in executions(account, "WatchJob") if found["name"].startswith(run["name"])]

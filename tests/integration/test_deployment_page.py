@@ -26,6 +26,7 @@ from tests.integration.browsing import chromium, opened
 from tests.integration.commands import Commands, until
 from tests.integration.test_resume import SPEC, write_project
 from tests.integration.test_runs import TIME_SCALE
+from tests.waiting import PATIENCE
 from trainflow.cli.operate.place import open_deployment_named
 from trainflow.deployment.kubernetes_names import RUN_LABEL
 from trainflow.page.library import RunLibrary
@@ -40,7 +41,6 @@ RUNS_COMMENT = "As deployed before the runs."
 NUM_STEPS = 40
 LAST_STEP = 250
 """Beyond what a first run reaches before it is stopped, at five steps a second."""
-DEADLINE_MILLISECONDS = 90_000
 
 FAILING = """
 import json
@@ -101,7 +101,7 @@ def account(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
             failed=failed,
         )
         serving.send_signal(signal.SIGINT)
-        _, said = serving.communicate(timeout=30)
+        _, said = serving.communicate(timeout=PATIENCE)
         assert (serving.returncode, said) == (0, "")
 
 
@@ -177,10 +177,8 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
     with opened(browser) as page:
         page.goto(account.url)
         page.get_by_role("link", name=run_id).click()
-        expect(page.locator("[data-metric=loss] output")).to_contain_text("at step 1", timeout=DEADLINE_MILLISECONDS)
-        expect(page.locator("#figures")).to_contain_text(
-            re.compile(r"CPUs busy\s+\d+ %\s+of 1 node"), timeout=DEADLINE_MILLISECONDS
-        )
+        expect(page.locator("[data-metric=loss] output")).to_contain_text("at step 1")
+        expect(page.locator("#figures")).to_contain_text(re.compile(r"CPUs busy\s+\d+ %\s+of 1 node"))
         expect(page.locator("#pods").get_by_role("row", name="training-1-0")).to_contain_text(re.compile(r"\d+ %"))
         page.get_by_role("button", name="Stop …").click()
         dialog = page.get_by_role("dialog", name=f"Stop {run_id}?")
@@ -189,7 +187,7 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
         assert described(account.command, run_id) == "RUNNING"
         page.get_by_role("button", name="Stop …").click()
         dialog.get_by_role("button", name="Stop the run").click()
-        expect(page.locator("h1 .pill")).to_have_text("Stopped", timeout=DEADLINE_MILLISECONDS)
+        expect(page.locator("h1 .pill")).to_have_text("Stopped")
         expect(page.locator(".error")).to_contain_text("The run was stopped from the page.")
         expect(dialog).to_be_hidden()
         assert described(account.command, run_id) == "ABORTED"
@@ -203,7 +201,7 @@ def test_a_run_of_a_deployment_is_stopped_and_resumed_after_questions(account: A
         page.wait_for_url(lambda url: "/runs/stopped-" in url and not url.endswith(run_id))
         second = page.url.rpartition("/")[2]
         expect(page.get_by_role("link", name=run_id)).to_be_visible()
-        expect(page.locator("h1 .pill")).to_have_text(re.compile("^Succeeded"), timeout=DEADLINE_MILLISECONDS)
+        expect(page.locator("h1 .pill")).to_have_text(re.compile("^Succeeded"))
         expect(page.locator("[data-metric=loss] output")).to_contain_text(f"at step {LAST_STEP}")
     steps = account.command.json("metrics", second, "--place", "twin")
     assert min(step["step"] for step in steps) > 10, "it goes on from the checkpoint of the first"
@@ -241,8 +239,8 @@ def test_the_log_of_a_run_whose_pods_are_gone_is_read_from_cloudwatch_logs(accou
         page.get_by_role("link", name=account.finished).click()
         page.get_by_role("button", name="Log of training-1-0").click()
         text, note = page.locator("#log-text"), page.locator("#log-note")
-        expect(text).to_contain_text("line 1 of the whole log\n", timeout=DEADLINE_MILLISECONDS)
-        expect(text).to_contain_text("line 1200 of the whole log", timeout=DEADLINE_MILLISECONDS)
+        expect(text).to_contain_text("line 1 of the whole log\n")
+        expect(text).to_contain_text("line 1200 of the whole log")
         page.get_by_label("Search").fill("LINE 7 of")
         expect(note).to_have_text("1 line found.")
         expect(text).to_contain_text(re.compile(r"^\s+7  line 7 of the whole log\s+$"))
@@ -251,7 +249,7 @@ def test_the_log_of_a_run_whose_pods_are_gone_is_read_from_cloudwatch_logs(accou
         page.get_by_label("Log of rank").fill("0")
         page.get_by_role("button", name="Open").click()
         expect(page.locator("#log-name")).to_have_text("rank 0")
-        expect(text).to_contain_text("line 1200 of the whole log", timeout=DEADLINE_MILLISECONDS)
+        expect(text).to_contain_text("line 1200 of the whole log")
 
 
 def test_the_logs_of_a_gang_are_opened_beyond_those_that_are_followed(
@@ -269,18 +267,18 @@ def test_the_logs_of_a_gang_are_opened_beyond_those_that_are_followed(
         with library, PageServer(library) as server, opened(browser) as page:
             page.goto(server.url_of(f"/runs/{run_id}"))
             button = page.get_by_role("button", name="Log of training-1-1")
-            expect(button).to_be_visible(timeout=DEADLINE_MILLISECONDS)
+            expect(button).to_be_visible()
             assert not list(library.run(run_id).log_dir.glob("*training-1-1*.log"))
             button.click()
             text = page.locator("#log-text")
-            expect(text).to_contain_text('"step": 2,', timeout=DEADLINE_MILLISECONDS)
+            expect(text).to_contain_text('"step": 2,')
             seen = len(text.inner_text().splitlines())
-            expect(text).to_contain_text(f'"step": {seen + 5},', timeout=DEADLINE_MILLISECONDS)  # it is followed
+            expect(text).to_contain_text(f'"step": {seen + 5},')  # it is followed
             steps = [json.loads(line)["step"] for line in text.inner_text().splitlines()]
             assert steps == list(range(1, len(steps) + 1)), "no line is lost, and none comes twice"
             page.get_by_label("Log of rank").fill("1")
             page.get_by_role("button", name="Open").click()
-            expect(text).to_contain_text('"step": 2,', timeout=DEADLINE_MILLISECONDS)
+            expect(text).to_contain_text('"step": 2,')
     finally:
         account.command("stop", run_id, "--place", "twin")
 

@@ -26,8 +26,6 @@ from trainflow.record.history import visits
 pytestmark = pytest.mark.slow
 
 QUESTION = "[y/N]"
-DEADLINE_SECONDS = 600
-"""Time for a run to train or to end, on a machine with other load."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class Account:
             assert self.described(arn)["status"] == "RUNNING", self.ending(arn)
             return any(pod["status"].get("phase") == "Running" for pod in api.get(pods)["items"])
 
-        wait_until(trains, seconds=DEADLINE_SECONDS)
+        wait_until(trains)
         return str(arn)
 
     def described(self, arn: str) -> dict[str, Any]:
@@ -148,7 +146,7 @@ def test_a_deployment_during_a_run_is_refused_and_forced_it_leaves_the_run_its_c
     assert account.ending(arn) == "RUNNING"
     assert account.versions("PollJob") == {"1", "2"}, "the run's and the new one"
 
-    wait_until(lambda: account.described(arn)["status"] != "RUNNING", seconds=DEADLINE_SECONDS)
+    wait_until(lambda: account.described(arn)["status"] != "RUNNING")
     assert account.ending(arn) == "SUCCEEDED"
 
     account.make().succeeds("deploy", "YES=1")

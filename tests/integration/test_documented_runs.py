@@ -15,6 +15,7 @@ import yaml
 from local.twin import REPOSITORY
 from tests.integration.commands import Commands, until
 from tests.integration.test_operate import DOCUMENTED_OF_LAPTOPS, READ
+from tests.waiting import PATIENCE
 from trainflow.client.grid import GRID_ID
 
 PROGRAM = '''
@@ -165,7 +166,7 @@ def test_what_goes_on_is_followed_until_ctrl_c(project: Commands, running: str, 
         assert following.stdout is not None
         assert any(awaited in shown for shown in following.stdout)
         following.send_signal(signal.SIGINT)
-        following.communicate(timeout=60)
+        following.communicate(timeout=PATIENCE)
     finally:
         following.kill()
     assert following.returncode == (130 if line.startswith("logs") else 0)
@@ -197,6 +198,6 @@ def test_a_stopped_run_is_continued(project: Commands, stopped: str, line: str) 
         assert "step 1:" not in shown and "step 1/" not in shown
     finally:
         resuming.send_signal(signal.SIGINT)  # without a terminal it stops the run
-        resuming.communicate(timeout=60)
+        resuming.communicate(timeout=PATIENCE)
     assert resuming.returncode == 130
     assert not [run for run in project.json("list", "--local") if run["status"] == "RUNNING"]

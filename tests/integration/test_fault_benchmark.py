@@ -62,7 +62,7 @@ def test_histories_of_more_than_one_page_are_read_to_their_end(aws: AwsServer) -
         name="run", roleArn=role, definition=json.dumps({"StartAt": "Watch", "States": {"Watch": watch, **laps}})
     )["stateMachineArn"]
     arn = sfn.start_execution(stateMachineArn=run, name="run-1")["executionArn"]
-    wait_until(lambda: sfn.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=60)
+    wait_until(lambda: sfn.describe_execution(executionArn=arn)["status"] != "RUNNING")
     found = histories(sfn, arn)
     assert [(each.name, each.status) for each in found] == [
         ("run-1", RunStatus.SUCCEEDED),

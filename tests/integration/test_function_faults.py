@@ -245,7 +245,7 @@ def test_an_upload_whose_events_come_twice_and_whose_requests_are_throttled_is_o
     text = yaml.safe_dump(steps_spec(max_steps=2) | {"name": "twice"})
     with plan.events_doubled(), throttling.throttled(each=2):
         twin.client("s3").put_object(Bucket=DATA_BUCKET, Key="runs/twice.yaml", Body=text.encode())
-        wait_until(lambda: [run.status for run in of_upload(place, "twice")] == [RunStatus.SUCCEEDED], seconds=90)
+        wait_until(lambda: [run.status for run in of_upload(place, "twice")] == [RunStatus.SUCCEEDED])
         place.settle()
     (run,) = of_upload(place, "twice")
     assert run.status is RunStatus.SUCCEEDED
@@ -281,17 +281,17 @@ def test_an_upload_that_is_refused_is_answered_beside_it_until_it_is_corrected(t
 
     with plan.events_doubled():
         upload(num_nodes=0)
-        wait_until(lambda: refusals() != [], seconds=60)
+        wait_until(lambda: refusals() != [])
         place.settle()
         assert refusals() == ["runs/amended.yaml.refused.txt"]
         told = s3.get_object(Bucket=DATA_BUCKET, Key="runs/amended.yaml.refused.txt")["Body"].read().decode()
         assert "compute.num_nodes: must be at least 1, got 0." in told
-        wait_until(told_by_mail, seconds=60)
+        wait_until(told_by_mail)
         assert of_upload(place, "amended") == []
 
         upload(num_nodes=2)
-        wait_until(lambda: refusals() == [], seconds=60)
-        wait_until(lambda: [run.status for run in of_upload(place, "amended")] == [RunStatus.SUCCEEDED], seconds=90)
+        wait_until(lambda: refusals() == [])
+        wait_until(lambda: [run.status for run in of_upload(place, "amended")] == [RunStatus.SUCCEEDED])
         place.settle()
     (run,) = of_upload(place, "amended")
     refused, ended = [*subjects, *mail.subjects()]

@@ -296,7 +296,7 @@ def test_an_uploaded_run_is_refused_nothing_and_leaves_unused_what_has_a_reason(
             return [each["status"] for each in stepfunctions.list_executions(stateMachineArn=machine)["executions"]]
 
         twin.client("s3").put_object(Bucket=DATA_BUCKET, Key="runs/plain.yaml", Body=spec)
-        wait_until(lambda: bool(ends()) and "RUNNING" not in ends(), seconds=120)
+        wait_until(lambda: bool(ends()) and "RUNNING" not in ends())
         assert twin.aws.targets.drain(30), "CleanUp has seen the end"
 
         assert ends() == ["SUCCEEDED"]

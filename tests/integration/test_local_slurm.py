@@ -38,13 +38,12 @@ from tests.integration.strangers import (
     run_as_another_user,
 )
 from tests.integration.test_interruption import alive
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 from trainflow.deployment.slurm import JobComment, Submission, default_partition
 
 pytestmark = pytest.mark.slurm
 
 API = "/slurm/v0.0.38"
-WAIT_SECONDS = 60.0
 SLEEPER = "#!/bin/bash\nsrun bash -c 'setsid sleep 600 & wait'\n"
 
 
@@ -69,7 +68,7 @@ def ask(
         json=body,
         headers={"X-SLURM-USER-NAME": cluster.user, "X-SLURM-USER-TOKEN": credential},
         retries=False,
-        timeout=WAIT_SECONDS,
+        timeout=PATIENCE,
     )
 
 
@@ -120,7 +119,7 @@ def test_a_job_that_came_by_rest_runs_on_both_of_its_nodes(cluster: SlurmCluster
     output = tmp_path / "out"
     script = "#!/bin/bash\nsrun bash -c 'echo $SLURM_NODEID $SLURMD_NODENAME $(id -un)' | sort\n"
     job = submit(cluster, script, output)
-    wait_until(lambda: state(cluster, job) == "COMPLETED", seconds=WAIT_SECONDS)
+    wait_until(lambda: state(cluster, job) == "COMPLETED")
     lines = [line.split() for line in output.read_text().splitlines()]
     assert [(rank, user) for rank, _node, user in lines] == [("0", cluster.user), ("1", cluster.user)]
     assert len({node for _rank, node, _user in lines}) == 2
@@ -138,7 +137,7 @@ def test_a_job_that_came_by_rest_may_lock_as_much_memory_as_slurmd(tmp_path: Pat
         limit_slurmd(cluster, mebibytes=3)
         output = tmp_path / "out"
         job = submit(cluster, "#!/bin/bash\nsrun bash -c 'ulimit -l'\n", output)
-        wait_until(lambda: state(cluster, job) == "COMPLETED", seconds=WAIT_SECONDS)
+        wait_until(lambda: state(cluster, job) == "COMPLETED")
         assert output.read_text().split() == ["3072", "3072"]
 
 
@@ -185,7 +184,7 @@ def test_another_user_who_knows_the_configuration_reads_and_runs_nothing(cluster
         command = [packages.program("munged"), "--foreground", f"--key-file={key}", f"--socket={own}", *files]
         with subprocess.Popen(command, user=NOBODY, group=NOBODY, extra_groups=[], stderr=subprocess.DEVNULL) as munged:
             try:
-                wait_until(own.exists, seconds=WAIT_SECONDS)
+                wait_until(own.exists)
                 for vouching in (cluster.folder / "munge.socket", own):
                     known = (cluster.folder / "slurm.conf").read_text()
                     conf.write_text(re.sub("(?m)^AuthInfo=.*", f"AuthInfo=socket={vouching}", known))
@@ -201,11 +200,11 @@ def test_another_user_who_knows_the_configuration_reads_and_runs_nothing(cluster
 def test_a_job_goes_on_while_the_controller_is_restarted(cluster: SlurmCluster, tmp_path: Path) -> None:
     output, go = tmp_path / "out", tmp_path / "go"
     job = submit(cluster, f"#!/bin/bash\necho began\nuntil [ -e {go} ]; do sleep 0.1; done\necho ended\n", output)
-    wait_until(lambda: output.exists() and output.read_text() == "began\n", seconds=WAIT_SECONDS)
+    wait_until(lambda: output.exists() and output.read_text() == "began\n")
     cluster.restart_controller()
     assert state(cluster, job) == "RUNNING"
     go.touch()
-    wait_until(lambda: state(cluster, job) == "COMPLETED", seconds=WAIT_SECONDS)
+    wait_until(lambda: state(cluster, job) == "COMPLETED")
     assert output.read_text() == "began\nended\n"
 
 
@@ -221,7 +220,6 @@ def test_the_short_partition_runs_nothing_that_may_take_longer(cluster: SlurmClu
     job = submit(cluster, "#!/bin/bash\ntrue\n", tmp_path / "out", partition="short", time_limit=600)
     wait_until(
         lambda: cluster.command("squeue", "--noheader", "--format=%T %r") == "PENDING PartitionTimeLimit\n",
-        seconds=WAIT_SECONDS,
     )
     cluster.command("scancel", str(job))
 
@@ -238,33 +236,33 @@ def test_a_node_without_power_takes_its_part_of_the_job_along(tmp_path: Path) ->
     settings = SlurmSettings(num_nodes=2, node_timeout_seconds=3)
     with SlurmCluster(settings, log_dir=tmp_path / "logs") as cluster:
         job = submit(cluster, SLEEPER, tmp_path / "out", no_requeue=True)
-        wait_until(lambda: sleepers(conf_of(cluster)) == {"n0", "n1"}, seconds=WAIT_SECONDS)
+        wait_until(lambda: sleepers(conf_of(cluster)) == {"n0", "n1"})
         cluster.kill_node("n1")
         assert "n1" not in sleepers(conf_of(cluster))
-        wait_until(lambda: state(cluster, job) == "NODE_FAIL", seconds=WAIT_SECONDS)
+        wait_until(lambda: state(cluster, job) == "NODE_FAIL")
         assert not sleepers(conf_of(cluster))
         cluster.restart_controller()
         cluster.start_node("n1")
         again = submit(cluster, "#!/bin/bash\nsrun true\n", tmp_path / "again")
-        wait_until(lambda: state(cluster, again) == "COMPLETED", seconds=WAIT_SECONDS)
+        wait_until(lambda: state(cluster, again) == "COMPLETED")
 
 
 def test_two_clusters_do_not_know_of_each_other(cluster: SlurmCluster, tmp_path: Path) -> None:
     with SlurmCluster(SlurmSettings(num_nodes=2), log_dir=tmp_path / "logs") as other:
         job = submit(cluster, SLEEPER, tmp_path / "out")
-        wait_until(lambda: len(sleepers(conf_of(cluster))) == 2, seconds=WAIT_SECONDS)
+        wait_until(lambda: len(sleepers(conf_of(cluster))) == 2)
         assert other.command("squeue", "--noheader") == ""
         assert ask(other, "GET", "/jobs", key=cluster.jwt_key).status != 200
     assert state(cluster, job) == "RUNNING"
     cluster.command("scancel", str(job))
-    wait_until(lambda: not sleepers(conf_of(cluster)), seconds=WAIT_SECONDS)
+    wait_until(lambda: not sleepers(conf_of(cluster)))
 
 
 def test_a_stop_in_mid_job_leaves_no_process_no_socket_and_no_file(tmp_path: Path) -> None:
     with SlurmCluster(SlurmSettings(num_nodes=2), log_dir=tmp_path / "logs") as cluster:
         conf, folder, port = conf_of(cluster), cluster.folder, urlsplit(cluster.rest_url).port
         submit(cluster, SLEEPER, tmp_path / "out")
-        wait_until(lambda: len(sleepers(conf_of(cluster))) == 2, seconds=WAIT_SECONDS)
+        wait_until(lambda: len(sleepers(conf_of(cluster))) == 2)
     assert processes_of(conf) == []
     assert not folder.exists()
     with socket.socket() as probe:
@@ -276,7 +274,7 @@ import sys, time
 from pathlib import Path
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 with SlurmCluster(SlurmSettings(num_nodes=2), log_dir=Path(sys.argv[1])) as cluster:
     cluster.command("sbatch", "--nodes=2", f"--chdir={sys.argv[1]}", stdin=sys.argv[2])
     print(cluster.environment["SLURM_CONF"], flush=True)
@@ -289,9 +287,9 @@ def test_a_parent_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         conf = parent.stdout.readline().strip()
-        wait_until(lambda: len(sleepers(conf)) == 2, seconds=WAIT_SECONDS)
+        wait_until(lambda: len(sleepers(conf)) == 2)
         os.kill(parent.pid, signal.SIGKILL)
-    wait_until(lambda: processes_of(conf) == [], seconds=WAIT_SECONDS)
+    wait_until(lambda: processes_of(conf) == [])
 
 
 def test_the_functions_are_told_of_the_twins_slurm(tmp_path: Path) -> None:
@@ -335,7 +333,7 @@ def test_a_job_keeps_away_from_the_nodes_that_it_excludes(cluster: SlurmCluster,
         check=True,
     )
     assert f"ExcNodeList={nodes[1]} " in shown.stdout
-    wait_until(lambda: state(cluster, number) == "COMPLETED", seconds=WAIT_SECONDS)
+    wait_until(lambda: state(cluster, number) == "COMPLETED")
     assert nodes_of(str(ask(cluster, "GET", f"/job/{number}").json()["jobs"][0]["nodes"]), cluster) == {
         *nodes,
     } - {nodes[1]}

@@ -77,8 +77,8 @@ def test_four_of_five_uploads_start_and_the_hostile_one_is_reported_once(twin: T
         upload(twin, evil, **({} if isinstance(poison, Fault) else poison))
         for name in names:
             upload(twin, name)
-        wait_until(lambda: len(runs()) == 4, seconds=120)
-        wait_until(lambda: refusals(twin, evil) != [] and waiting(twin) == 0, seconds=120)
+        wait_until(lambda: len(runs()) == 4)
+        wait_until(lambda: refusals(twin, evil) != [] and waiting(twin) == 0)
         for run_id in runs():
             place.stop(run_id, reason=RunError(name="Stopped", message="On request.", what_to_do=""))
         place.settle()
@@ -95,5 +95,5 @@ def test_a_lost_request_of_a_schedule_is_reported_to_the_owner(twin: Twin, plan:
     body = {"schedule": "nightly", "scheduled_at": "2026-11-26T02:00:00Z", "spec": steps_spec(max_steps=2)}
     with plan.replaced_for_events(fail_for("nightly", POISONS["crash"])):
         sqs.send_message(QueueUrl=sqs.get_queue_url(QueueName=REQUESTS)["QueueUrl"], MessageBody=json.dumps(body))
-        wait_until(lambda: bool(subjects.extend(mail.subjects()) or subjects) and waiting(twin) == 0, seconds=120)
+        wait_until(lambda: bool(subjects.extend(mail.subjects()) or subjects) and waiting(twin) == 0)
     assert subjects == ["Trainflow: schedule nightly was not answered"]

@@ -28,10 +28,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from local.aws.deployment import ARTIFACT_BUCKET, CACHE_TABLE, NAMESPACE, RUN_TABLE
 from tests.documents import blocks
 from tests.integration.browsing import chromium, opened
-from tests.integration.commands import DEADLINE_SECONDS, Commands, account_of, client_of, until
+from tests.integration.commands import Commands, account_of, client_of, until
 from tests.integration.terminal import Terminal
 from tests.integration.test_runs import processes_of, steps_spec
 from tests.unit.client.test_local_runs import leave_run
+from tests.waiting import PATIENCE
 from trainflow.client.grid import GRID_ID
 from trainflow.client.twin_address import read_address
 from trainflow.deployment.kubernetes_names import CLAIM_LABEL, MANAGED_BY, RUN_LABEL
@@ -59,7 +60,7 @@ def detached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Detached]:
     write_spec(folder, max_steps=100_000, seconds_per_step=0.1)
     here = Commands(folder)
     with Terminal(here.words("run", "spec.yaml", "--local"), folder, here.environment) as terminal:
-        terminal.wait_for("loss", seconds=DEADLINE_SECONDS)
+        terminal.wait_for("loss", seconds=PATIENCE)
         terminal.type("\x03")
         terminal.wait_for("Stop the run, detach from it, or go on watching?")
         terminal.type("d\n")
@@ -126,14 +127,14 @@ def test_its_log_is_followed_and_it_is_watched(place: Place) -> None:
     assert following.stdout is not None
     steps = [line for line, _ in zip(following.stdout, range(12), strict=False) if "step_loss" in line]
     following.send_signal(signal.SIGINT)
-    following.communicate(timeout=30)
+    following.communicate(timeout=PATIENCE)
     assert following.returncode == 130
     assert len(steps) == len(set(steps)) > 8
     assert watching.stdout is not None
     assert watching.stdout.readline().startswith("page  http://127.0.0.1:")
     assert any("step " in line for line, _ in zip(watching.stdout, range(200), strict=False))
     watching.send_signal(signal.SIGINT)
-    rest, _ = watching.communicate(timeout=30)
+    rest, _ = watching.communicate(timeout=PATIENCE)
     assert f"The run goes on: trainflow status {run_id}" in rest
     assert command.json("status", run_id, *at)["status"] == "RUNNING"
 
@@ -463,8 +464,8 @@ def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> 
             expect(page.get_by_role("link", name=detached.run_id)).to_be_visible()
             page.get_by_role("link", name=run_id).click()
             figures, pods = page.locator("#figures"), page.locator("#pods")
-            expect(page.locator(".state-current .state-name")).to_have_text("WatchTraining", timeout=60_000)
-            expect(figures).to_contain_text(re.compile(r"Step\s+\d+\s+of 250, \d+%"), timeout=60_000)
+            expect(page.locator(".state-current .state-name")).to_have_text("WatchTraining")
+            expect(figures).to_contain_text(re.compile(r"Step\s+\d+\s+of 250, \d+%"))
             expect(figures).to_contain_text(re.compile(r"Loss\s+[678]\.\d+"))
             expect(figures).to_contain_text(re.compile(r"Training done in\s.* at the present speed", re.DOTALL))
             expect(figures).to_contain_text(re.compile(r"Cost so far, estimated\s+(\$|< \$)"))
@@ -472,11 +473,11 @@ def test_the_page_of_a_deployment_shows_a_run_to_its_end(detached: Detached) -> 
             expect(pods.get_by_role("row", name="training-1-0")).to_contain_text(
                 re.compile(r"Running\s+Log\s+c7i-xlarge-\d")
             )
-            expect(page.locator(".pill")).to_have_text(re.compile("^Succeeded"), timeout=60_000)
+            expect(page.locator(".pill")).to_have_text(re.compile("^Succeeded"))
             expect(figures).to_contain_text(re.compile(r"Loss\s+6\.5"))
             expect(figures).to_contain_text(re.compile(r"Cost, estimated\s+(\$|< \$)"))
         serving.send_signal(signal.SIGINT)
-        _, said = serving.communicate(timeout=30)
+        _, said = serving.communicate(timeout=PATIENCE)
         assert said == ""
         assert serving.returncode == 0
     watched = command("watch", run_id, "--place", "twin")
@@ -531,7 +532,7 @@ def test_a_run_is_stopped_from_another_process(detached: Detached) -> None:
     assert following.stdout is not None
     assert "step_loss" in following.stdout.readline()
     assert command("stop", run_id, "--local") == f"Stopped {run_id}.\n"
-    _, said = following.communicate(timeout=DEADLINE_SECONDS)
+    _, said = following.communicate(timeout=PATIENCE)
     outcome = f"The run {run_id} has ended: ABORTED.\nAborted: The run was stopped with `trainflow stop`.\n"
     assert (following.returncode, said.startswith(outcome)) == (1, True), said
     assert processes_of(run_id) == []
@@ -565,7 +566,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     write_spec(tmp_path, max_steps=100_000, seconds_per_step=0.1)
     command = Commands(tmp_path)
     with Terminal(command.words("run", "spec.yaml", "--local"), tmp_path, command.environment) as shown:
-        shown.wait_for("page  http://127.0.0.1", seconds=DEADLINE_SECONDS)
+        shown.wait_for("page  http://127.0.0.1", seconds=PATIENCE)
         yield shown
         for run in command.json("list", "--local"):
             command("stop", run["run_id"], "--local")

@@ -75,10 +75,10 @@ def test_a_run_is_watched_from_its_start_to_its_end(browser: Browser, served: Pa
         page.get_by_text("Graph of the states").click()
         expect(page.locator(".pill")).to_have_text(re.compile("Starting|Waiting for nodes|Compiling|Training"))
         lit = page.locator(".state-current .state-name")
-        expect(lit).to_have_text("WatchTraining", timeout=30_000)
-        expect(page.locator("[data-metric=loss] output")).to_contain_text("at step", timeout=30_000)
-        expect(page.locator("#figures")).to_contain_text("Training done in", timeout=30_000)
-        expect(page.locator(".pill")).to_have_text(re.compile("^Succeeded"), timeout=60_000)
+        expect(lit).to_have_text("WatchTraining")
+        expect(page.locator("[data-metric=loss] output")).to_contain_text("at step")
+        expect(page.locator("#figures")).to_contain_text("Training done in")
+        expect(page.locator(".pill")).to_have_text(re.compile("^Succeeded"))
 
         expect(page.locator("#live")).to_have_text("The run has ended: Succeeded.")
         expect(page.locator(".state-done .state-name").last).to_be_visible()
@@ -181,7 +181,7 @@ def tabs(browser: Browser, folder: Path, number: int) -> Iterator[list[Page]]:
         first.goto(server.url_of(f"/runs/{RUN.run_id}"))
         pages = [first, *(first.context.new_page() for _ in range(number - 1))]
         for page in pages[1:]:
-            page.goto(first.url, timeout=15_000)
+            page.goto(first.url)
         yield pages
 
 
@@ -196,7 +196,7 @@ def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Pat
         pages[-1].get_by_role("button", name="Stop …").click()
         pages[-1].get_by_role("dialog").get_by_role("button", name="Stop the run").click()
         for page in pages:
-            expect(page.locator(".pill")).to_have_text("Stopped", timeout=30_000)
+            expect(page.locator(".pill")).to_have_text("Stopped")
 
 
 def test_one_of_twelve_tabs_asks_and_another_one_does_when_it_is_closed(browser: Browser, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_one_of_twelve_tabs_asks_and_another_one_does_when_it_is_closed(browser:
         pages[0].get_by_role("button", name="Stop …").click()
         pages[0].get_by_role("dialog").get_by_role("button", name="Stop the run").click()
         for page in pages:
-            expect(page.locator(".pill")).to_have_text("Stopped", timeout=30_000)
+            expect(page.locator(".pill")).to_have_text("Stopped")
 
 
 def pages_that_ask(pages: list[Page]) -> list[Page]:
@@ -247,7 +247,7 @@ def test_open_pages_reconnect_by_themselves_after_a_restart_on_the_same_port(
         PageServer(library, port=first.port, key="a" * 64) as second,
     ):
         for page, start in zip(pages, starts, strict=True):
-            page.wait_for_function("start => document.body.dataset.start !== start", arg=start, timeout=30_000)
+            page.wait_for_function("start => document.body.dataset.start !== start", arg=start)
             expect(page.locator("#connection")).to_be_hidden()
             assert page.url == second.url.partition("/?")[0] + path
     context.close()
@@ -444,7 +444,7 @@ def test_what_a_deployment_adds_to_the_page_is_accessible(
         opened(browser, **options) as page,
     ):
         page.goto(server.url_of(f"/runs/{RUN.run_id}"))
-        expect(page.locator("#figures")).to_contain_text("NeuronCores busy", timeout=30_000)
+        expect(page.locator("#figures")).to_contain_text("NeuronCores busy")
         expect(page.locator("#layout-note")).to_contain_text("states:DescribeStateMachineForExecution")
         page.get_by_label("Log of rank").fill("40")
         page.keyboard.press("Enter")

@@ -104,7 +104,7 @@ def test_a_fault_of_a_state_leaves_other_states_with_the_same_function_and_input
         arn = stepfunctions.start_execution(stateMachineArn=machine, name="refused", input='{"version": 1}')[
             "executionArn"
         ]
-        wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=60)
+        wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
         events = stepfunctions.get_execution_history(executionArn=arn, maxResults=1000)["events"]
     entered = [each["stateEnteredEventDetails"]["name"] for each in events if "stateEnteredEventDetails" in each]
     assert "WriteRejectionRecord" in entered

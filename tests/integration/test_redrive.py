@@ -52,7 +52,7 @@ def described(twin: Twin, arn: str) -> dict[str, Any]:
 
 
 def ended(twin: Twin, arn: str) -> dict[str, Any]:
-    wait_until(lambda: described(twin, arn)["status"] != "RUNNING", seconds=20)
+    wait_until(lambda: described(twin, arn)["status"] != "RUNNING")
     return described(twin, arn)
 
 
@@ -81,7 +81,7 @@ def test_an_execution_goes_on_in_the_state_in_which_it_was_stopped(twin: Twin) -
         },
     }
     arn = started(twin, "paused", states)
-    wait_until(lambda: any(event["type"] == "WaitStateEntered" for event in history(twin, arn)), seconds=20)
+    wait_until(lambda: any(event["type"] == "WaitStateEntered" for event in history(twin, arn)))
     with pytest.raises(ClientError, match=r"ExecutionNotRedrivable.*RUNNING and cannot be redriven"):
         redrive(twin, arn)
     twin.client("stepfunctions").stop_execution(executionArn=arn, error="Mistaken")
@@ -132,7 +132,7 @@ def test_a_catcher_may_lead_back_to_its_state(twin: Twin) -> None:
     def calls() -> int:
         return sum(event["type"] == "TaskStateEntered" for event in history(twin, arn))
 
-    wait_until(lambda: calls() > 2, seconds=20)
+    wait_until(lambda: calls() > 2)
     twin.client("stepfunctions").stop_execution(executionArn=arn)
     assert ended(twin, arn)["status"] == "ABORTED"
 
@@ -169,7 +169,7 @@ def test_a_run_that_was_stopped_is_redriven_and_succeeds(twin: Twin, tmp_path: P
     """With the command of docs/commands.md: `aws stepfunctions redrive-execution`."""
     place, run_id = TwinRuns(twin), "redriven-0000000000aa"
     place.start(parse_run_spec(steps_spec(max_steps=12, seconds_per_step=1)), run_id=run_id)
-    wait_until(lambda: len((place.kept_steps(run_id) or KeptSteps()).steps) >= 4, seconds=90)
+    wait_until(lambda: len((place.kept_steps(run_id) or KeptSteps()).steps) >= 4)
     place.stop(run_id, reason=RunError(name="Mistaken", message="It was the wrong one.", what_to_do=""))
     assert row(twin, run_id).keys() >= {"ended_at", "error_name"}
     assert row(twin, run_id)["status"] == {"S": "ABORTED"}
@@ -179,7 +179,7 @@ def test_a_run_that_was_stopped_is_redriven_and_succeeds(twin: Twin, tmp_path: P
     machine = twin.deployment.address.state_machine_arn
     arn = f"{machine.replace(':stateMachine:', ':execution:')}:{run_id}"
     redrive(twin, arn)
-    wait_until(lambda: row(twin, run_id)["status"] == {"S": "RUNNING"}, seconds=20)
+    wait_until(lambda: row(twin, run_id)["status"] == {"S": "RUNNING"})
     assert row(twin, run_id).keys().isdisjoint({"ended_at", "error_name"})
     record = follow_to_end(place, run_id, folder=tmp_path, console=Console(file=io.StringIO()))
     assert (record.error, record.status) == (None, RunStatus.SUCCEEDED)
@@ -195,7 +195,7 @@ def test_a_run_that_was_stopped_is_redriven_and_succeeds(twin: Twin, tmp_path: P
 def test_a_run_goes_on_when_a_window_of_its_is_stopped(twin: Twin, tmp_path: Path) -> None:
     place, run_id = TwinRuns(twin), "unwatched-0000000000aa"
     place.start(parse_run_spec(steps_spec(max_steps=12, seconds_per_step=1)), run_id=run_id)
-    wait_until(lambda: len((place.kept_steps(run_id) or KeptSteps()).steps) >= 4, seconds=90)
+    wait_until(lambda: len((place.kept_steps(run_id) or KeptSteps()).steps) >= 4)
     assert twin.deployment is not None
     sfn, machine = twin.client("stepfunctions"), twin.deployment.address.state_machine_arn
     windows = machine.replace("-training", "-watch-job")

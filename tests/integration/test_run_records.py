@@ -146,7 +146,7 @@ def test_of_a_spec_that_is_refused(run: Run, twin: Twin) -> None:
     arn = stepfunctions.start_execution(
         stateMachineArn=twin.deployment.address.state_machine_arn, name="refused", input='{"version": 1}'
     )["executionArn"]
-    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "FAILED", seconds=90)
+    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "FAILED")
     twin.aws.targets.drain(30)
     record = RunRecord.model_validate_json(content(twin, "runs/refused/run.json"))
     assert (record.status, record.error and record.error.name) == (RunStatus.FAILED, "InvalidRunSpec")
@@ -162,7 +162,7 @@ def test_of_a_run_that_is_ended_from_outside(run: Run, twin: Twin, number: int, 
     arn = twin.deployment.address.state_machine_arn.replace(":stateMachine:", ":execution:") + f":{run_id}"
 
     def end() -> None:
-        wait_until(lambda: f"runs/{run_id}/steps.json" in keys(twin), seconds=90)
+        wait_until(lambda: f"runs/{run_id}/steps.json" in keys(twin))
         if status is RunStatus.ABORTED:
             twin.client("stepfunctions").stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
         else:

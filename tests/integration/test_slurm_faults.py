@@ -26,7 +26,7 @@ from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin
 from tests.integration.running import follow_run
-from tests.integration.test_local_slurm import API, WAIT_SECONDS
+from tests.integration.test_local_slurm import API
 from tests.integration.test_many_runs import artifacts
 from tests.integration.test_runs import steps_spec
 from tests.integration.test_slurm_runs import (
@@ -225,7 +225,6 @@ def test_a_token_that_has_expired_is_renewed(
     headers = {"X-SLURM-USER-NAME": cluster.user, "X-SLURM-USER-TOKEN": expired[0]}
     wait_until(
         lambda: urllib3.request("GET", f"{cluster.rest_url}{API}/jobs", headers=headers).status >= 400,
-        seconds=WAIT_SECONDS,
     )
 
     assert slurm.partition("trn1") is not None

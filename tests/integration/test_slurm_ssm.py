@@ -26,12 +26,12 @@ from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from tests.fakes.runs import run_on
 from tests.integration.test_local_slurm import limit_slurmd
+from tests.waiting import PATIENCE
 from trainflow.deployment.slurm import Partition, Site, SlurmJob
 from trainflow.workflow.run import Stage
 
 pytestmark = pytest.mark.slurm
 
-WAIT_SECONDS = 60.0
 
 PROGRAM = f"""#!{sys.executable}
 import json, os, sys, time
@@ -120,7 +120,7 @@ def submit(slurm: SsmController, job: Job, site: Site) -> SlurmJob:
 
 
 def when(slurm: SsmController, job_id: int, condition: Callable[[SlurmJob], bool]) -> SlurmJob:
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while (found := slurm.job(job_id)) is not None and not condition(found):
         assert time.monotonic() < deadline, found
         time.sleep(0.2)

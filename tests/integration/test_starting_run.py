@@ -13,10 +13,8 @@ import yaml
 
 from tests.integration.commands import Commands
 from tests.integration.test_runs import steps_spec
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 from trainflow.client.twin_address import START_FILE
-
-START_SECONDS = 120
 
 
 @pytest.fixture
@@ -40,14 +38,14 @@ def states(command: Commands) -> Iterator[dict[str, Any]]:
         seen.extend(listed(command))
         return bool(seen) and seen[-1]["status"] == "RUNNING"
 
-    wait_until(running, seconds=START_SECONDS)
+    wait_until(running)
     yield from seen
 
 
 def test_a_run_is_starting_until_it_runs_and_keeps_the_time_of_its_start(command: Commands) -> None:
     process = command.begin("run", "spec.yaml", "--local")
     try:
-        wait_until(lambda: bool(listed(command)), seconds=START_SECONDS)
+        wait_until(lambda: bool(listed(command)))
         [first] = listed(command)
         assert first["status"] == "STARTING"
         described = command.json("status", "latest", "--local")  # it ends with 0
@@ -61,13 +59,13 @@ def test_a_run_is_starting_until_it_runs_and_keeps_the_time_of_its_start(command
         assert (ended["status"], ended["started_at"]) == ("ABORTED", first["started_at"])
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=START_SECONDS)
+        process.communicate(timeout=PATIENCE)
 
 
 def test_a_start_that_is_killed_is_aborted_and_not_starting_for_ever(command: Commands) -> None:
     process = command.begin("run", "spec.yaml", "--local")
-    wait_until(lambda: any((command.folder / "out").glob(f"*/{START_FILE}")), seconds=START_SECONDS)
+    wait_until(lambda: any((command.folder / "out").glob(f"*/{START_FILE}")))
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=START_SECONDS)
-    wait_until(lambda: [each["status"] for each in listed(command)] == ["ABORTED"], seconds=START_SECONDS)
+    process.communicate(timeout=PATIENCE)
+    wait_until(lambda: [each["status"] for each in listed(command)] == ["ABORTED"])
     assert command.answer("status", "latest", "--local").status == 1

@@ -39,7 +39,7 @@ def ended(stepfunctions: Any, role: str, states: dict[str, Any], document: Any) 
     machine = make(stepfunctions, role, {"StartAt": next(iter(states)), "States": states})
     text = json.dumps(document, separators=(",", ":"))
     arn = stepfunctions.start_execution(stateMachineArn=machine, input=text)["executionArn"]
-    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=30)
+    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] != "RUNNING")
     described: dict[str, Any] = stepfunctions.describe_execution(executionArn=arn)
     return described
 

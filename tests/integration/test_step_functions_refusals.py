@@ -62,7 +62,7 @@ class Machines:
         machine = self.make({"StartAt": next(iter(states)), "States": states})
         text = json.dumps({} if document is None else document, ensure_ascii=False)
         arn = self.client.start_execution(stateMachineArn=machine, name="run", input=text)["executionArn"]
-        wait_until(lambda: self.client.describe_execution(executionArn=arn)["status"] != "RUNNING", seconds=seconds)
+        wait_until(lambda: self.client.describe_execution(executionArn=arn)["status"] != "RUNNING")
         described: dict[str, Any] = self.client.describe_execution(executionArn=arn)
         return described
 

@@ -102,9 +102,9 @@ def test_a_run_that_is_stopped_in_any_call_leaves_nothing(twin: Twin, plan: Plan
         assert stopping.has_stopped, "the call was reached"
         assert ended == {run_id: "ABORTED"}
         TwinRuns(twin).settle()
-        wait_until(lambda: deployment.gang_nodes() == 0, seconds=30)
+        wait_until(lambda: deployment.gang_nodes() == 0)
     assert left_in_cluster(twin) == []
     assert_nothing_is_left(twin, run_id)
-    wait_until(lambda: row_of(twin, run_id).get("status") != {"S": "RUNNING"}, seconds=30)
+    wait_until(lambda: row_of(twin, run_id).get("status") != {"S": "RUNNING"})
     told = sorted(subject.removeprefix(f"Trainflow: {run_id} ") for subject in mail.subjects())
     assert told in messages_after(call)

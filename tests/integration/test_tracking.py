@@ -21,12 +21,12 @@ import pytest
 
 from local.twin import REPOSITORY
 from tests.integration.commands import Answer, Commands
+from tests.waiting import PATIENCE
 from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.observed.step import Step
 from trainflow.workflow.run_record import Inputs, RunError, RunRecord, RunStatus
 
 PYTHON = REPOSITORY / ".venv-tracking" / "bin" / "python"
-DEADLINE_SECONDS = 90.0
 
 BEGIN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 NUM_STEPS = 600
@@ -121,7 +121,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "PATH": f"{PYTHON.parent}:{os.environ['PATH']}"},
         )
         try:
-            deadline = time.monotonic() + DEADLINE_SECONDS
+            deadline = time.monotonic() + PATIENCE
             while not _answers(f"{address}/health"):
                 assert process.poll() is None, (folder / "server.log").read_text()
                 assert time.monotonic() < deadline, (folder / "server.log").read_text()

@@ -459,7 +459,7 @@ def test_an_execution_that_is_stopped_while_a_function_works_stays_stopped(
     def history() -> list[str]:
         return [event["type"] for event in stepfunctions.get_execution_history(executionArn=arn)["events"]]
 
-    wait_until(lambda: "TaskStarted" in history(), seconds=20)
+    wait_until(lambda: "TaskStarted" in history())
     stepfunctions.stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
 
     def end() -> tuple[str, ...]:
@@ -470,7 +470,7 @@ def test_an_execution_that_is_stopped_while_a_function_works_stays_stopped(
     assert ended[:3] == ("ABORTED", "Mistaken", "The wrong data.")
     before = history()
     assert before[-1] == "ExecutionAborted"
-    wait_until(lambda: not runtime._busy, seconds=20)
+    wait_until(lambda: not runtime._busy)
     stepfunctions.stop_execution(executionArn=arn, error="Other", cause="Another one.")
     time.sleep(0.2)  # the thread of the execution reads the answer
     assert end() == ended

@@ -219,12 +219,12 @@ def test_a_queue_hands_batches_to_its_function_and_only_what_failed_comes_again(
     aws.client("lambda").create_event_source_mapping(
         EventSourceArn=queue.arn, FunctionName=function.arn, FunctionResponseTypes=["ReportBatchItemFailures"]
     )
-    wait_until(lambda: len(function.got()) == 3, seconds=30)
+    wait_until(lambda: len(function.got()) == 3)
     first, *again = [[record["body"] for record in event["Records"]] for event in function.got()]
     assert sorted(first) == ["bad", "good 1", "good 2"]
     assert again == [["bad"], ["bad"]]
     dead_letters: list[str] = []
-    wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters), seconds=30)
+    wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters))
     assert dead_letters == ["bad"]
     assert len(function.got()) == 3
 
@@ -235,7 +235,7 @@ def test_a_mapping_that_is_enabled_later_finds_the_messages_that_wait(aws: AwsSe
     attributes = {"run": {"DataType": "String", "StringValue": "r1"}}
     aws.client("sqs").send_message(QueueUrl=queue.url, MessageBody="waits", MessageAttributes=attributes)
     functions.update_event_source_mapping(UUID=mapping["UUID"], Enabled=True)
-    wait_until(lambda: len(function.got()) == 1, seconds=30)
+    wait_until(lambda: len(function.got()) == 1)
     (record,) = function.got()[0]["Records"]
     assert record["body"] == "waits"
     lists: dict[str, Any] = {"stringListValues": [], "binaryListValues": []}
@@ -315,7 +315,7 @@ def test_a_schedule_that_cannot_be_read_stops_no_other_schedule(aws: AwsServer, 
         bodies.extend(queue.bodies())
         return bool(bodies)
 
-    wait_until(has_fired, seconds=60)
+    wait_until(has_fired)
     assert set(bodies) == {"{}"}
     for name in ("bad", "good"):
         scheduler.delete_schedule(Name=name)
@@ -340,10 +340,10 @@ def test_one_message_that_defeats_its_function_fails_alone(
     bad = json.dumps({"do": poison, "until": str(release)})
     good = [json.dumps({"do": "nothing", "until": str(number)}) for number in range(1, num_messages)]
     queue.send(bad, *good)
-    wait_until(lambda: sorted(function.got()) == good, seconds=60)  # a message that hangs still does
+    wait_until(lambda: sorted(function.got()) == good)  # a message that hangs still does
     release.touch()
     dead_letters: list[str] = []
-    wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters), seconds=60)
+    wait_until(lambda: bool(dead_letters.extend(dead.bodies()) or dead_letters))
     assert dead_letters == [bad]
     assert sorted(function.got()) == good
 
@@ -360,7 +360,7 @@ def test_a_schedule_sends_its_message_when_it_comes_due(aws: AwsServer, queue: Q
     aws.schedules.poll()
     assert queue.bodies() == []
     aws.schedules.clock.jump(aws.schedules.clock.now() + timedelta(days=7))
-    wait_until(lambda: aws.targets.drain(1) and bool(_times(queue)), seconds=10)
+    wait_until(lambda: aws.targets.drain(1) and bool(_times(queue)))
     aws.client("scheduler").delete_schedule(Name=name)
 
 
@@ -375,9 +375,9 @@ def test_a_rate_comes_again_and_again_in_scaled_time(aws: AwsServer, function: F
     target = {"Arn": function.arn, "RoleArn": STATES, "Input": "{}"}
     settings = {"FlexibleTimeWindow": {"Mode": "OFF"}, "Target": target}
     aws.client("scheduler").create_schedule(Name="often", ScheduleExpression="rate(5 minutes)", **settings)
-    wait_until(lambda: len(function.got()) == 1, seconds=20)  # half a second at this time scale
+    wait_until(lambda: len(function.got()) == 1)  # half a second at this time scale
     aws.schedules.clock.jump(aws.schedules.clock.now() + timedelta(hours=5))
-    wait_until(lambda: len(function.got()) == 2, seconds=20)
+    wait_until(lambda: len(function.got()) == 2)
     aws.client("scheduler").delete_schedule(Name="often")
 
 
@@ -403,11 +403,11 @@ def test_executions_tell_how_they_begin_and_end_and_stopped_ones_take_their_chil
     children: Callable[[], list[str]] = lambda: [  # noqa: E731
         found["status"] for found in stepfunctions.list_executions(stateMachineArn=child)["executions"]
     ]
-    wait_until(lambda: children() == ["RUNNING"], seconds=20)
+    wait_until(lambda: children() == ["RUNNING"])
 
     stepfunctions.stop_execution(executionArn=arn, error="Mistaken", cause="The wrong data.")
 
-    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "ABORTED", seconds=20)
+    wait_until(lambda: stepfunctions.describe_execution(executionArn=arn)["status"] == "ABORTED")
     assert aws.targets.drain(10), "a caller that reads the status finds the event being delivered"
     events = [json.loads(body) for body in queue.bodies()]
     assert [event["detail"]["status"] for event in events] == ["RUNNING", "ABORTED"]
@@ -419,7 +419,7 @@ def test_executions_tell_how_they_begin_and_end_and_stopped_ones_take_their_chil
         (0, None, "NOT_REDRIVABLE", "Execution is RUNNING and cannot be redriven"),
         (0, None, "REDRIVABLE", None),
     ]
-    wait_until(lambda: children() == ["ABORTED"], seconds=20)
+    wait_until(lambda: children() == ["ABORTED"])
     (stopped,) = stepfunctions.list_executions(stateMachineArn=child)["executions"]
     described = stepfunctions.describe_execution(executionArn=stopped["executionArn"])
     assert (described.get("error"), described["cause"]) == (None, "The parent execution was stopped.")
@@ -447,7 +447,7 @@ def test_a_function_is_invoked_through_its_alias(aws: AwsServer, function: Funct
     }
     machine = state_machine(aws, "calls-an-alias", {"Call": call})
     aws.client("stepfunctions").start_execution(stateMachineArn=machine, name="run")
-    wait_until(lambda: function.got() == [{"n": 7}], seconds=20)
+    wait_until(lambda: function.got() == [{"n": 7}])
 
 
 def test_access_entries_are_made_listed_described_and_deleted(aws: AwsServer) -> None:

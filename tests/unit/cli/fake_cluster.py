@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tests.waiting import PATIENCE
 from trainflow.errors import ClusterUnavailable, TrainflowError
 from trainflow.kubernetes.faults import refusal
 
@@ -19,7 +20,7 @@ class FakeStream:
         self.lines: queue.Queue[str | Exception | None] = queue.Queue()
 
     def __iter__(self) -> Iterator[str]:
-        while (line := self.lines.get(timeout=10)) is not None:
+        while (line := self.lines.get(timeout=PATIENCE)) is not None:
             if isinstance(line, Exception):
                 raise line
             yield line
@@ -74,7 +75,7 @@ class FakeLogStream:
                         return
                     if self._closed:
                         raise ClusterUnavailable("closed")
-                    self._log.grew.wait(timeout=10)
+                    self._log.grew.wait(timeout=PATIENCE)
                 line = self._log.lines[place]
             place += 1
             if self._since is not None and line[:19] < self._since[:19]:

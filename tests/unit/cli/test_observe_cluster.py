@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
+from tests.waiting import PATIENCE
 from trainflow.client.observe.cluster import KubernetesPods
 from trainflow.errors import ClusterUnavailable
 from trainflow.kubernetes.api import KubernetesApi
@@ -65,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
             self.wfile.flush()
         if self.server.holds_open:
-            self.server.hold.wait(timeout=20)
+            self.server.hold.wait(timeout=PATIENCE)
         if self.server.is_cut:
             self.close_connection = True
             self.connection.close()
@@ -165,7 +166,7 @@ def test_a_silent_stream_can_be_closed_from_another_thread(server: Server, pods:
 
     stream.close()
 
-    reader.join(timeout=10)
+    reader.join(timeout=PATIENCE)
     assert not reader.is_alive()
 
 

@@ -6,6 +6,7 @@ import pytest
 from fake_cluster import FakeCluster, event, finished_pod, running_pod
 from polling import eventually
 
+from tests.waiting import PATIENCE
 from trainflow.client.observe.pods import PodWatcher
 from trainflow.errors import ClusterUnavailable
 from trainflow.observed.pod import Pod
@@ -39,7 +40,7 @@ def test_pods_are_selected_by_their_run(watched: Watched) -> None:
 def test_pods_of_the_first_list_and_of_the_watch_are_seen(watched: Watched) -> None:
     watched.cluster.pods["a"] = running_pod("a")
     watched.watcher.start()
-    stream = watched.cluster.watches.get(timeout=10)
+    stream = watched.cluster.watches.get(timeout=PATIENCE)
 
     stream.lines.put(event("ADDED", running_pod("b")))
     stream.lines.put(event("BOOKMARK", {}))
@@ -55,7 +56,7 @@ def test_pods_of_the_first_list_and_of_the_watch_are_seen(watched: Watched) -> N
 
 def test_a_deleted_pod_is_kept_as_it_was_last(watched: Watched) -> None:
     watched.watcher.start()
-    stream = watched.cluster.watches.get(timeout=10)
+    stream = watched.cluster.watches.get(timeout=PATIENCE)
 
     stream.lines.put(event("ADDED", finished_pod("a", exit_code=3)))
     stream.lines.put(event("DELETED", finished_pod("a", exit_code=3)))
@@ -67,7 +68,7 @@ def test_a_deleted_pod_is_kept_as_it_was_last(watched: Watched) -> None:
 
 def test_a_watch_that_is_too_old_is_followed_by_a_new_list(watched: Watched) -> None:
     watched.watcher.start()
-    stream = watched.cluster.watches.get(timeout=10)
+    stream = watched.cluster.watches.get(timeout=PATIENCE)
     watched.cluster.pods["late"] = running_pod("late")
 
     stream.lines.put('{"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}\n')
@@ -79,7 +80,7 @@ def test_a_watch_that_is_too_old_is_followed_by_a_new_list(watched: Watched) -> 
 def test_a_missed_deletion_is_found_by_the_next_list(watched: Watched) -> None:
     watched.cluster.pods["a"] = running_pod("a")
     watched.watcher.start()
-    stream = watched.cluster.watches.get(timeout=10)
+    stream = watched.cluster.watches.get(timeout=PATIENCE)
     del watched.cluster.pods["a"]
 
     stream.lines.put(ClusterUnavailable("connection reset"))
@@ -94,7 +95,7 @@ def test_a_cluster_that_does_not_answer_is_trouble_until_it_does(watched: Watche
     watched.cluster.on_list = lambda: seen.append(watched.watcher.trouble)
     watched.watcher.start()
 
-    stream = watched.cluster.watches.get(timeout=10)
+    stream = watched.cluster.watches.get(timeout=PATIENCE)
     stream.lines.put(None)
 
     assert seen[0] == "The Kubernetes API does not answer: refused"
@@ -104,11 +105,11 @@ def test_a_cluster_that_does_not_answer_is_trouble_until_it_does(watched: Watche
 def test_an_event_that_was_cut_off_is_not_believed(watched: Watched) -> None:
     watched.cluster.pods["a"] = running_pod("a")
     watched.watcher.start()
-    stream = watched.cluster.watches.get(timeout=10)
+    stream = watched.cluster.watches.get(timeout=PATIENCE)
 
     stream.lines.put(event("MODIFIED", finished_pod("a"))[:50])
 
-    again = watched.cluster.watches.get(timeout=10)
+    again = watched.cluster.watches.get(timeout=PATIENCE)
     again.lines.put(event("MODIFIED", finished_pod("a")))
     eventually(lambda: watched.phases() == {"a": "Succeeded"})
 
@@ -116,7 +117,7 @@ def test_an_event_that_was_cut_off_is_not_believed(watched: Watched) -> None:
 def test_stopping_polls_a_last_time(watched: Watched) -> None:
     watched.cluster.pods["a"] = running_pod("a")
     watched.watcher.start()
-    watched.cluster.watches.get(timeout=10)
+    watched.cluster.watches.get(timeout=PATIENCE)
     watched.cluster.pods["a"] = finished_pod("a")
 
     watched.watcher.stop()

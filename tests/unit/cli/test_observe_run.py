@@ -16,6 +16,7 @@ from polling import eventually
 from recorded_runs import RecordedRun, recorded, statistics_of
 from test_observe_executions import FakeStepFunctions
 
+from tests.waiting import PATIENCE
 from trainflow.client.observe.observer import RunObserver
 from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport
@@ -91,7 +92,7 @@ def test_a_run_is_observed_from_its_first_event_to_its_record(observed: Observed
     log = cluster.logs.setdefault("train-0", FakeLog())
     observed.show(20)
     observed.observer.start()
-    stream = cluster.watches.get(timeout=10)
+    stream = cluster.watches.get(timeout=PATIENCE)
 
     stream.lines.put(event("ADDED", running_pod("train-0")))
     log.write(*stamped(run.log[:52]))
@@ -187,7 +188,7 @@ def test_without_a_right_to_read_the_spec_lines_are_read_by_their_form(observed:
 def test_only_the_training_jobs_rank_0_gives_steps(observed: Observed) -> None:
     observed.show(20)
     observed.observer.start()
-    stream = observed.cluster.watches.get(timeout=10)
+    stream = observed.cluster.watches.get(timeout=PATIENCE)
     for name, stage, index in (("pre-0", "precompile", 0), ("train-1", "training", 1)):
         log = observed.cluster.logs.setdefault(name, FakeLog())
         log.write(*stamped(observed.run.log[:5]))
@@ -205,7 +206,7 @@ def test_of_a_large_gang_only_rank_0_and_failed_pods_are_followed(observed: Obse
         observed.cluster.pods[name] = running_pod(name, index=index)
         observed.cluster.pods[name]["status"] = {"phase": "Pending"}
     observed.observer.start()
-    stream = observed.cluster.watches.get(timeout=10)
+    stream = observed.cluster.watches.get(timeout=PATIENCE)
 
     for index in range(20):
         stream.lines.put(event("MODIFIED", running_pod(f"train-{index:02d}", index=index)))
@@ -221,7 +222,7 @@ def test_of_a_large_gang_only_rank_0_and_failed_pods_are_followed(observed: Obse
 def test_how_far_staging_is_is_known_while_its_pod_runs(observed: Observed) -> None:
     observed.show(20)
     observed.observer.start()
-    stream = observed.cluster.watches.get(timeout=10)
+    stream = observed.cluster.watches.get(timeout=PATIENCE)
     log = observed.cluster.logs.setdefault("stage", FakeLog())
     stream.lines.put(event("ADDED", running_pod("stage", stage="stage")))
     log.write(*stamped(("STAGE 4/9 bytes 0 files 2 B/s", "Unpacking.", "STAGE 6/9 bytes 1 files 2 B/s", "Still.")))
@@ -267,7 +268,7 @@ def test_a_missing_datum_in_cloudwatch_gets_into_the_record(observed: Observed, 
 def test_other_programs_are_followed_by_the_times_of_their_log(observed: Observed) -> None:
     observed.show()
     observed.observer.start()
-    stream = observed.cluster.watches.get(timeout=10)
+    stream = observed.cluster.watches.get(timeout=PATIENCE)
     lines = ("loading", '{"step": 5, "loss": 2.5, "accuracy": 0.5}', '{"step": 10, "loss": 2.0, "accuracy": 0.6}')
     observed.cluster.logs.setdefault("train-0", FakeLog()).write(*stamped(lines))
     stream.lines.put(event("ADDED", running_pod("train-0", stage="training", index=0)))
@@ -279,7 +280,7 @@ def test_other_programs_are_followed_by_the_times_of_their_log(observed: Observe
 def test_a_log_without_a_step_is_a_warning_in_the_live_view(observed: Observed) -> None:
     observed.show()
     observed.observer.start()
-    stream = observed.cluster.watches.get(timeout=10)
+    stream = observed.cluster.watches.get(timeout=PATIENCE)
     observed.cluster.logs.setdefault("train-0", FakeLog()).write(*stamped(("x",) * 200))
     stream.lines.put(event("ADDED", running_pod("train-0", stage="training", index=0)))
     eventually(lambda: bool(observed.observer.snapshot().warnings))

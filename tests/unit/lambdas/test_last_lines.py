@@ -18,6 +18,7 @@ from lambdas.logic.jobs import job_of
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of
 from tests.unit.lambdas.conftest import CONTEXT, NAMESPACE, Aws
+from tests.waiting import PATIENCE
 from trainflow.errors import ClusterUnavailable
 from trainflow.failures.judgement import Judgement, to_text
 from trainflow.protocol.checkpoint_line import checkpoint_line
@@ -66,7 +67,7 @@ class Cluster:
 
     def follow_log(self, _pod: str, **_options: Any) -> Iterator[LogLine]:
         if self.answers is not None:
-            assert self.answers.wait(timeout=30)
+            assert self.answers.wait(timeout=PATIENCE)
         self._do("open the log")
         return self._followed()
 
@@ -277,7 +278,7 @@ class Endless:
 
     def stream(self, _amount: int) -> Iterator[bytes]:
         yield f"{NOW:%Y-%m-%dT%H:%M:%S}.000000000Z one\n".encode()
-        assert self._closed.wait(timeout=30)
+        assert self._closed.wait(timeout=PATIENCE)
         raise OSError("closed")
 
     def shutdown(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.plans import launch_of, node_of, supervised
+from tests.waiting import PATIENCE
 from trainer.steps.processes import processes_of
 from trainflow.protocol.plan import Launcher, Plan
 
@@ -49,7 +50,7 @@ def launch(*words: str, processes: int) -> subprocess.Popen[str]:
 
 def output_of(words: Sequence[str], *, processes: int) -> tuple[int, list[str], str]:
     launched = launch(*words, processes=processes)
-    stdout, stderr = launched.communicate(timeout=60)
+    stdout, stderr = launched.communicate(timeout=PATIENCE)
     return launched.returncode, stdout.splitlines(), stderr
 
 
@@ -115,7 +116,7 @@ signal.pause()
     for _ in range(max(processes, 1)):
         assert launched.stdout.readline() == "ready\n"
     launched.send_signal(signal.SIGTERM)
-    assert launched.wait(timeout=60) == 0
+    assert launched.wait(timeout=PATIENCE) == 0
     launched.communicate()
     assert sorted(path.name for path in tmp_path.iterdir()) == (["2", "3"] if processes else ["1"])
 

@@ -137,7 +137,7 @@ def test_a_stop_during_the_test_ends_the_pod_and_starts_no_training(tmp_path: Pa
     ended: list[object] = []
 
     def stop() -> None:
-        wait_until(lambda: bool(node_verdict.started(tmp_path)), seconds=60)
+        wait_until(lambda: bool(node_verdict.started(tmp_path)))
         os.kill(os.getpid(), signal.SIGTERM)
 
     stopper = threading.Thread(target=stop)

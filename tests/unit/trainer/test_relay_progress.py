@@ -15,6 +15,7 @@ import pytest
 
 from lambdas.logic.program_output import last_line
 from tests.fakes.plans import supervised
+from tests.waiting import PATIENCE
 from trainer.runtime.commands import node_rank
 from trainer.steps import progress
 from trainer.steps.progress import MAX_STEPS_OF_A_FAILURE, Relay
@@ -75,17 +76,17 @@ def test_a_signal_goes_to_the_command_which_may_end_as_it_likes(tmp_path: Path) 
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 7
+        assert process.wait(timeout=PATIENCE) == 7
 
 
 def test_a_command_that_was_killed_has_the_shells_exit_code(tmp_path: Path) -> None:
     with relayed(tmp_path, "sh", "-c", "kill -9 $$") as process:
-        assert process.wait(timeout=60) == 128 + 9
+        assert process.wait(timeout=PATIENCE) == 128 + 9
 
 
 def test_a_command_that_does_not_exist_is_one_sentence(tmp_path: Path) -> None:
     with relayed(tmp_path, "no-such-program") as process:
-        _, complaint = process.communicate(timeout=60)
+        _, complaint = process.communicate(timeout=PATIENCE)
     assert process.returncode == 2
     assert "The program 'no-such-program' cannot be started" in complaint
     assert "Traceback" not in complaint

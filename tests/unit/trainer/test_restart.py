@@ -76,7 +76,7 @@ class Gang:
 
     def kill(self, rank: int, *, after_step: int = 3) -> None:
         """Kill a rank once a checkpoint of a later step exists."""
-        wait_until(lambda: bool(self.rank(rank)) and self._has_step_after(after_step), seconds=90)
+        wait_until(lambda: bool(self.rank(rank)) and self._has_step_after(after_step))
         with suppress(ProcessLookupError):
             os.kill(self.rank(rank), signal.SIGKILL)
 
@@ -146,13 +146,13 @@ def test_every_gang_survives_a_kill_at_a_random_moment(
 def test_a_killed_torchrun_leaves_no_rank_behind(tmp_path: Path, num_nodes: int) -> None:
     expected = undisturbed(tmp_path, num_ranks=num_nodes)
     with gang(tmp_path / "killed", num_nodes=num_nodes, launcher="torchrun") as running:
-        wait_until(lambda: bool(running.rank(num_nodes - 1)), seconds=90)
+        wait_until(lambda: bool(running.rank(num_nodes - 1)))
         orphan = running.rank(num_nodes - 1)
         parent = (Path("/proc") / str(orphan) / "stat").read_text().rpartition(")")[2].split()[1]
         os.kill(int(parent), signal.SIGKILL)
         assert running.codes() == [0] * num_nodes, running.log()
         assert running.weight() == expected
-        wait_until(lambda: not Path(f"/proc/{orphan}").exists(), seconds=30)
+        wait_until(lambda: not Path(f"/proc/{orphan}").exists())
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_a_gang_restarts_twice_if_a_newer_checkpoint_lies_between(tmp_path: Path
     expected = undisturbed(tmp_path, num_ranks=2)
     with gang(tmp_path / "killed", num_nodes=2, launcher="torchrun", MORTAL_STEPS="20") as running:
         running.kill(rank=1, after_step=3)
-        wait_until(lambda: len(running.restarts()) == 1, seconds=90)
+        wait_until(lambda: len(running.restarts()) == 1)
         running.kill(rank=0, after_step=12)
         assert running.codes() == [0, 0], running.log()
         assert running.restarts() == [BY_SIGKILL] * 2
@@ -188,7 +188,7 @@ def test_an_exception_of_the_program_is_not_restarted_in_the_pods(tmp_path: Path
 @pytest.mark.slow
 def test_a_killed_supervisor_ends_the_pods_of_the_others(tmp_path: Path) -> None:
     with gang(tmp_path, num_nodes=2, launcher="torchrun", MORTAL_STEPS="200") as running:
-        wait_until(lambda: bool(running.rank(1)), seconds=90)
+        wait_until(lambda: bool(running.rank(1)))
         orphan = running.rank(1)
         running.nodes[1].kill()
         os.kill(orphan, signal.SIGKILL)  # in a pod, the kernel ends all processes with the first one
@@ -198,7 +198,7 @@ def test_a_killed_supervisor_ends_the_pods_of_the_others(tmp_path: Path) -> None
 
 def test_a_pod_that_is_asked_to_end_is_not_restarted(tmp_path: Path) -> None:
     with gang(tmp_path, num_nodes=1, MORTAL_STEPS="2000") as running:
-        wait_until(lambda: bool(running.rank(0)), seconds=90)
+        wait_until(lambda: bool(running.rank(0)))
         running.nodes[0].terminate()
         assert running.codes() == [143]
         assert running.restarts() == []

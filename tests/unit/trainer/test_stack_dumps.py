@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
 from trainer.steps.hangs import dumps, processes, sitecustomize
 from trainer.steps.hangs.watch import program_variables
 
@@ -66,7 +67,7 @@ def test_a_customization_of_the_program_comes_first(tmp_path: Path) -> None:
     (own / "sitecustomize.py").write_text("IS_OWN = True\n")
     shown = "import sitecustomize; print('ready', flush=True); assert sitecustomize.IS_OWN"
     child = started(tmp_path, shown, PYTHONPATH=str(own))
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE)
     assert child.returncode == 0
 
 
@@ -80,7 +81,7 @@ def test_the_images_customization_is_imported_as_well(tmp_path: Path) -> None:
         "print('ready', flush=True); assert sys.modules['sitecustomize'].IS_OF_THE_IMAGE"
     )
     child = started(tmp_path, program)
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE)
     assert child.returncode == 0
 
 

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.waiting import PATIENCE
 from trainer.runtime.errors import DatasetInvalid, StorageFailed
 from trainer.staging import writer
 from trainer.staging.completed_files import CompletedFiles, Entry
@@ -212,7 +213,7 @@ def test_of_small_files_a_bounded_number_waits_for_a_disk_that_stands_still(
     with writing(tmp_path) as made, ThreadPoolExecutor(1) as others:
         all_given = others.submit(give, made)
         try:
-            assert all(begun.acquire(timeout=10) for _ in range(writer.THREADS)), "each thread writes a file"
+            assert all(begun.acquire(timeout=PATIENCE) for _ in range(writer.THREADS)), "each thread writes a file"
             with pytest.raises(TimeoutError):
                 all_given.result(0.5)
             assert len(given) <= 24, "and one more is in the making: 6.25 MiB"
