@@ -24,27 +24,30 @@ def job_failure(
     job: JobRef,
     status: JobStatus,
     *,
-    last_step: int | None,
+    progress: MetricsCursor | None = None,
     may_resume: bool = False,
     run: Run | None = None,
 ) -> TrainflowError:
-    """The error to raise for a job whose status is failed; the other arguments are those of `failure`.
+    """The error to raise for a job whose status is failed.
 
     Args:
         backend: The backend of the job.
         job: The job.
         status: Its status.
-        last_step: Newest step that rank 0 logged.
+        progress: What has been published of rank 0's log; None for a job without steps.
         may_resume: Whether a program that logged no step may have taken some.
         run: The run, for a function that may keep the logs that it reads for the states that follow.
     """
+    progress = progress or MetricsCursor()
     pods, logs = backend.failed_pods(job), FailedLogs(backend, job.run_id, keeps=run is not None)
     failed = [logs.read(pod) for pod in pods]
     peers = [logs.read(pod) for pod in backend.peer_pods(job)] if job.num_nodes > 1 else []
+    is_training = run is not None and job.stage is Stage.TRAINING
+    rank0 = _rank0_evidence(backend, job, logs, [*failed, *peers]) if is_training else None
+    last_step = logs.newest_step(rank0.pod.name, run, progress) if run and rank0 else progress.last_step
     error = failure(job, status, failed, peers=peers, last_step=last_step, may_resume=may_resume)
     if run is None or run.spec.checkpoint is None or job.stage is not Stage.TRAINING:
         return error
-    rank0 = _rank0_evidence(backend, job, logs, [*failed, *peers])
     return with_checkpoint(error, run, [*(each.lines for each in failed), rank0.lines if rank0 else ()])
 
 

@@ -75,8 +75,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     if status.phase is None:
         spec = event.run.spec
         may_resume = spec.progress == "none" and spec.checkpoint is not None
-        last_step = event.progress.last_step
-        raise job_failure(backend, event.job, status, last_step=last_step, may_resume=may_resume, run=event.run)
+        raise job_failure(backend, event.job, status, progress=event.progress, may_resume=may_resume, run=event.run)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)
     if status.phase is JobPhase.PENDING and not event.job.elastic and (ended := backend.disrupted_pods(event.job)):

@@ -64,7 +64,7 @@ def outcome_of_program(backend: Backend, job: Job) -> dict[str, Any] | None:
     """
     status = backend.status(job.ref)
     if status.phase is None:
-        raise job_failure(backend, job.ref, status, last_step=None)
+        raise job_failure(backend, job.ref, status)
     if status.phase is not JobPhase.SUCCEEDED:
         return None
     result = read_result(backend.result(job.ref)).get("result")

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from lambdas.handlers import backends, recording
-from lambdas.handlers.publishing import position_in, publish_lines
+from lambdas.handlers.publishing import publish_lines
 from lambdas.handlers.task import task
 from lambdas.logic.in_place import with_restarts
-from lambdas.logic.unread_log import UnreadLines
+from lambdas.logic.unread_log import UnreadLines, position_in
 from trainflow.failures.log_lines import MAX_LINES
 from trainflow.record.failure import caught_error
 from trainflow.workflow.log_line import LogLine

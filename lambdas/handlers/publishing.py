@@ -21,7 +21,7 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.task import logger
 from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import Batch, advanced, is_behind, next_batch
-from lambdas.logic.unread_log import UnreadLines
+from lambdas.logic.unread_log import UnreadLines, position_in
 from trainflow.background import Worker
 from trainflow.deployment.environment import ClusterEnvironment, DeploymentEnvironment
 from trainflow.errors import TrainflowError
@@ -31,7 +31,7 @@ from trainflow.protocol.reported_checkpoints import Reported, reported
 from trainflow.record.steps import KeptSteps
 from trainflow.spec.total_steps import total_steps
 from trainflow.workflow.log_line import LogLine
-from trainflow.workflow.run import JobRef, LogPosition, MetricsCursor, Run, Stage
+from trainflow.workflow.run import JobRef, MetricsCursor, Run, Stage
 
 LAST_LINES_SECONDS = 125.0
 """The log of a pod that is being deleted is followed for a pod's grace period and a little more."""
@@ -54,11 +54,6 @@ class Published:
     """Whether the end of the log was reached."""
     unpublished: bool
     """Whether CloudWatch or S3 did not take what was read."""
-
-
-def position_in(cursor: MetricsCursor, pod: str) -> LogPosition | None:
-    """Position in a pod's log after the last line that was read; None for a pod that has not been read before."""
-    return cursor.log if cursor.log and cursor.log.pod == pod else None
 
 
 def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], cursor: MetricsCursor) -> Published:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainflow.workflow.log_line import LogLine
-from trainflow.workflow.run import LogPosition
+from trainflow.workflow.run import LogPosition, MetricsCursor
 
 SECOND = timedelta(seconds=1)
 
@@ -99,6 +99,11 @@ class UnreadLines:
             self._newest, self._newest_starts = self._seconds[second], second
             for old in [old for old in self._seconds if old < second - OVERLAP]:
                 del self._seconds[old]
+
+
+def position_in(cursor: MetricsCursor, pod: str) -> LogPosition | None:
+    """Position in a pod's log after the last line that was read; None for a pod that has not been read before."""
+    return cursor.log if cursor.log and cursor.log.pod == pod else None
 
 
 def _checksum(line: LogLine) -> int:

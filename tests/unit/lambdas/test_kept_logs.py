@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from lambdas.gateways import objects
-from lambdas.handlers import collect_diagnostics, poll_job, tear_down
+from lambdas.handlers import collect_diagnostics, poll_job, publish_metrics, tear_down
 from lambdas.handlers.last_lines import kept_log
 from lambdas.logic.jobs import Job
 from tests.fakes.kubernetes_api import Answer, FakeKubernetesApi
@@ -16,6 +16,7 @@ from tests.fakes.runs import run_on
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
 from tests.unit.lambdas.test_backends import stored, submit, training
 from tests.unit.lambdas.test_lost_nodes import node, pod_on
+from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.deployment.kubernetes_names import JOB_LABEL, RUN_LABEL
 from trainflow.errors import ScriptFailed
 from trainflow.workflow.run import Run
@@ -48,7 +49,8 @@ def failed(aws: Aws, cluster: FakeKubernetesApi) -> tuple[Run, Job]:
     condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "has failed"}
     stored(cluster, job)["status"] = {"failed": 1, "conditions": [condition]}
     pod = pod_on("well", phase="Failed", exit_code=1)
-    pod["metadata"]["labels"] = {JOB_LABEL: job.ref.name, RUN_LABEL: run.run_id}
+    rank0 = KUBERNETES_KINDS["job"].rank0
+    pod["metadata"]["labels"] = {JOB_LABEL: job.ref.name, RUN_LABEL: run.run_id, **rank0}
     cluster.add("pods", pod)
     cluster.add("nodes", node("well"))
     cluster.logs[POD] = "2026-11-23T12:00:00Z ValueError: no flux\n"
@@ -59,6 +61,30 @@ def poll(run: Run, job: Job) -> None:
     event = {"run": run.model_dump(mode="json"), "job": job.ref.model_dump(mode="json"), "progress": {}}
     with pytest.raises(ScriptFailed, match="no flux"):
         poll_job.lambda_handler(event, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("published", "printed", "named"), [(0, 4, 4), (2, 4, 4), (4, 4, 4), (2, 90, 90), (0, 0, None)]
+)
+@pytest.mark.parametrize("line", ["step {step} loss 0.5", "{{'loss': 0.5, 'epoch': 0.1}}"])
+def test_a_failure_names_the_last_step_that_was_logged_and_not_the_last_that_was_published(
+    aws: Aws, failed: tuple[Run, Job], cluster: FakeKubernetesApi, published: int, printed: int, named: int, line: str
+) -> None:
+    run, job = failed
+    steps = [
+        f"2026-11-23T12:{step // 60:02}:{step % 60:02}Z {line.format(step=step)}\n" for step in range(1, printed + 1)
+    ]
+    cluster.logs[POD] = "".join(steps[:published])
+    seen = {"run": run.model_dump(mode="json"), "rank0": POD, "cursor": {}}
+    cursor = publish_metrics.lambda_handler(seen, CONTEXT)["cursor"]
+    cluster.logs[POD] = "".join(steps) + "2026-11-23T12:59:00Z ValueError: no flux\n"
+    event = {"run": run.model_dump(mode="json"), "job": job.ref.model_dump(mode="json"), "progress": cursor}
+    with pytest.raises(ScriptFailed) as error:
+        poll_job.lambda_handler(event, CONTEXT)
+    if named is None:
+        assert "after step" not in str(error.value)
+    else:
+        assert f" after step {named}: ValueError: no flux" in str(error.value)
 
 
 def collected(run: Run) -> list[dict[str, Any]]:
