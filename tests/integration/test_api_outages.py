@@ -138,6 +138,7 @@ def survived(twin: Twin, plan: Plan, outage: OutageInEachPhase, spec: dict[str, 
     return record
 
 
+@pytest.mark.slow
 def test_ten_minutes_without_an_api_cost_a_training_nothing(
     twin: Twin, plan: Plan, functions_gateway: FunctionsGateway, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_an_uploaded_spec_becomes_a_run_and_the_same_text_no_other(account: Acco
     assert len(account.runs("steps")) == 1
 
 
+@pytest.mark.slow
 def test_the_command_starts_a_run_with_the_code_beside_its_spec(account: Account, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('step=1 loss=0.5', flush=True)\n")
     spec = {**steps_spec(), "name": "packed"}
@@ -171,6 +172,7 @@ def test_the_command_starts_a_run_with_the_code_beside_its_spec(account: Account
     assert (record["run_id"], record["status"]) == (run["name"], "SUCCEEDED")
 
 
+@pytest.mark.slow
 def test_the_command_operates_the_runs_of_what_was_deployed(account: Account, tmp_path: Path) -> None:
     spec = {**steps_spec(max_steps=100_000, seconds_per_step=0.1), "name": "operated"}
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))

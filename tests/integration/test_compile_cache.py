@@ -145,6 +145,7 @@ def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(runs
     assert_nothing_is_left(twin, second)
 
 
+@pytest.mark.slow
 def test_the_lease_of_a_run_that_is_stopped_while_it_compiles_is_taken_over(runs: Runs, twin: Twin) -> None:
     first, second = "heirs-000000000001", "heirs-000000000002"
     runs.start(first, spec_of("heirs", compile_seconds=600.0))
@@ -161,6 +162,7 @@ def test_the_lease_of_a_run_that_is_stopped_while_it_compiles_is_taken_over(runs
     assert_nothing_is_left(twin, first)
 
 
+@pytest.mark.slow
 def test_graphs_that_failed_are_compiled_once_more(runs: Runs, twin: Twin) -> None:
     record = runs.run("retry-000000000001", spec_of("retry", failing_attempts=1))
     assert (record.status, record.error) == ("SUCCEEDED", None)
@@ -169,6 +171,7 @@ def test_graphs_that_failed_are_compiled_once_more(runs: Runs, twin: Twin) -> No
     assert (record.compile.graphs, record.compile.failed, record.compile.cache) == (3, 0, "partial")
 
 
+@pytest.mark.slow
 def test_graphs_that_fail_again_stop_the_run_which_names_them_and_lets_others_try(runs: Runs, twin: Twin) -> None:
     run_id = "fails-000000000001"
     record = runs.run(run_id, spec_of("fails", failing_attempts=9))

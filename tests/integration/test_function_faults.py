@@ -260,6 +260,7 @@ def of_upload(place: TwinRuns, name: str) -> list[RunSummary]:
     return [run for run in place.runs() if run.run_id.startswith(f"{name}-")]
 
 
+@pytest.mark.slow
 def test_an_upload_that_is_refused_is_answered_beside_it_until_it_is_corrected(twin: Twin, plan: Plan) -> None:
     """From the upload through EventBridge and the queue, each of which hands it on twice."""
     mail, place, s3 = Mail(twin, "amended"), TwinRuns(twin), twin.client("s3")

@@ -89,7 +89,7 @@ def _stage(process: psutil.Process) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in ("job", "elastic") else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
+    "name", [name if name == "job" else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
 )
 def test_another_user_and_another_machine_reach_nothing_of_a_gang(twin: Twin, tmp_path: Path, name: str) -> None:
     records: list[RunRecord] = []

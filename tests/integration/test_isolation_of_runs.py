@@ -83,6 +83,7 @@ def test_what_a_run_leaves_can_be_read_by_its_owner_only(project: Project) -> No
     assert [oct((folder / name).stat().st_mode & 0o777) for name in ("out", ".trainflow")] == ["0o700", "0o700"]
 
 
+@pytest.mark.slow
 def test_walls_can_be_left_out_and_the_run_says_what_it_does_not_prove_then(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     _, said = run(tmp_path, f"import os; open({str(outside)!r}, 'w').write(str(os.getuid()))", "--no-walls")
@@ -115,6 +116,7 @@ def test_a_program_that_takes_what_it_can_gets_nothing_in_a_first_run_and_with_p
         assert {attempt: found for attempt, found in got.items() if found} == {}
 
 
+@pytest.mark.slow
 def test_a_run_goes_well_in_a_long_path_with_spaces_and_letters_of_any_language_behind_a_link(tmp_path: Path) -> None:
     real = tmp_path / ("Versuche für später " + 60 * "x") / (100 * "y")
     real.mkdir(parents=True)

@@ -192,6 +192,7 @@ def test_a_run_that_was_stopped_is_redriven_and_succeeds(twin: Twin, tmp_path: P
     assert_nothing_is_left(twin, run_id)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_a_window_of_its_is_stopped(twin: Twin, tmp_path: Path) -> None:
     place, run_id = TwinRuns(twin), "unwatched-0000000000aa"
     place.start(parse_run_spec(steps_spec(max_steps=12, seconds_per_step=1)), run_id=run_id)

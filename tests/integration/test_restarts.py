@@ -122,7 +122,8 @@ def test_restarts_in_the_pods_count_as_restarts(twin: Twin, tmp_path: Path) -> N
     assert_nothing_is_left(twin, run_id)
 
 
-@pytest.mark.parametrize("backend", ["job", pytest.param("slurm", marks=[pytest.mark.slurm, pytest.mark.slow])])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["job", pytest.param("slurm", marks=pytest.mark.slurm)])
 def test_a_killed_worker_costs_the_steps_since_the_checkpoint_and_no_more(
     twin: Twin, calm: RunRecord, tmp_path: Path, backend: str
 ) -> None:
