@@ -1,10 +1,15 @@
 """Write golden manifests and job scripts of the seeds' run specs and the messages anew: `python -m tests.goldens`.
 
 For changes that are meant. What has stayed the same is not touched, so `git diff` shows what a change does to runs.
+`python -m tests.goldens wording MODULE...` runs test modules and writes the sentences that they compare
+(tests/wording.py).
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -14,6 +19,8 @@ from lambdas.logic.jobs import job_of
 from tests.unit.lambdas import test_manifests as manifests
 from tests.unit.lambdas import test_messages as messages
 from tests.unit.lambdas import test_slurm_script as scripts
+from tests.wording import GOLDEN as WORDING
+from tests.wording import RECORD
 from trainflow.workflow.run import Run, Stage
 
 
@@ -30,6 +37,8 @@ Blocks.add_representer(str, _text)
 
 def main() -> None:
     """Write those that differ, and name them."""
+    if sys.argv[1:2] == ["wording"]:
+        sys.exit(_record(sys.argv[2:]))
     for path in (*manifests.SEEDS, *scripts.SEEDS):
         run = manifests.seed_run(path)
         for stage in Stage:
@@ -38,6 +47,14 @@ def main() -> None:
     if messages.GOLDEN.read_text() != messages.as_text():
         messages.GOLDEN.write_text(messages.as_text())
         print(messages.GOLDEN)
+
+
+def _record(modules: list[str]) -> int:
+    """Exit status of the tests in the modules, which have replaced the sentences that they compare."""
+    if not modules:
+        sys.exit("Name the test modules whose sentences have changed.")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *modules]  # one process: it writes the file
+    return subprocess.run(command, check=False, env={**os.environ, RECORD: str(WORDING.resolve())}).returncode
 
 
 def _has(run: Run, stage: Stage) -> bool:

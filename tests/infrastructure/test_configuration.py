@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.wording import wording
 from trainflow.configuration.deployment import (
     REGIONS,
     Configuration,
@@ -63,8 +64,12 @@ def test_the_example_can_be_deployed() -> None:
 def test_a_node_image_of_another_kubernetes_version_is_refused(tmp_path: Path) -> None:
     changes = {"cluster__kubernetes_version": "1.35", "capacity__neuron_ami_release": "1.36.3-20260914"}
     assert refusal(tmp_path, **changes) == (
-        "configuration: capacity.neuron_ami_release: '1.36.3-20260914' is not for Kubernetes 1.35, the cluster's "
-        "version; choose a release that begins with 1.35., or remove it for the newest."
+        wording(
+            "configuration.a_node_image_of_another_kubernetes_version_is_refused",
+            "capacity.neuron_ami_release",
+            "'1.36.3-20260914'",
+            "1.35",
+        )
     )
 
 
@@ -96,63 +101,102 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
     [
         (
             {"network__zone_id": "usw2-az2"},
-            "configuration: network.zone_id: usw2-az2 does not offer trn1.2xlarge, which is offered in usw2-az1, "
-            "usw2-az4; choose another zone, or set zone_confirmed if EC2 tells you otherwise.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.1",
+                "network.zone_id",
+                "trn1.2xlarge",
+                "zone_confirmed",
+            ),
         ),
         (
             {"capacity__nodegroups": group("trn2.48xlarge"), "capacity__vcpu_quotas": {"trn_on_demand": 192}},
-            "configuration: network.zone_id: usw2-az4 does not offer trn2.48xlarge, which is offered nowhere in "
-            "us-west-2; choose another zone, or set zone_confirmed if EC2 tells you otherwise.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.2",
+                "network.zone_id",
+                "trn2.48xlarge",
+                "zone_confirmed",
+            ),
         ),
         (
             {"capacity__nodegroups": group(mode="spot", reservation_id="cr-0123456789abcdef0")},
-            "capacity.nodegroups.0: mode 'spot' cannot draw on cr-0123456789abcdef0; use 'capacity-block' or "
-            "'reservation', or remove reservation_id.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.3",
+                "capacity.nodegroups",
+                "'spot'",
+                "'capacity-block'",
+                "'reservation'",
+            ),
         ),
         (
             {"capacity__nodegroups": group(mode="capacity-block")},
-            "capacity.nodegroups.0: mode 'capacity-block' needs the reservation_id that it draws on.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.4",
+                "capacity.nodegroups",
+                "'capacity-block'",
+                "reservation_id",
+            ),
         ),
         (
             {"storage__lustre": {"size_gib": 3600}},
-            "storage.lustre.size_gib: FSx offers 1200, 2400 and multiples of 2400 GiB, not 3600.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.5", "storage.lustre.size_gib", "1200", "2400", "3600"
+            ),
         ),
         (
             {"storage__lustre": {"throughput_mbps_per_tib": 200}},
-            "storage.lustre.throughput_mbps_per_tib: FSx offers 125, 250, 500, 1000 MB/s for each TiB, not 200.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.6",
+                "storage.lustre.throughput_mbps_per_tib",
+                "125",
+                "250",
+                "500",
+            ),
         ),
         (
             {"cluster__public_endpoint_cidrs": ["0.0.0.0/0"]},
-            "cluster.public_endpoint_cidrs: '0.0.0.0/0' opens the API server to the world; name the networks that you "
-            "work from, or none for a private endpoint.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.7", "cluster.public_endpoint_cidrs", "'0.0.0.0/0'"
+            ),
         ),
         (
             {"region": "mars-north-1"},
-            "region: 'mars-north-1' is no region with Trainium; choose one of us-east-1, us-east-2, us-west-2.",
+            wording("configuration.what_cannot_be_deployed_is_refused.8", "'mars-north-1'"),
         ),
         (
             {"capacity__nodegroups": group(max_nodes=3)},
-            "capacity: the node groups may grow to 384 vCPUs, but vcpu_quotas.trn_on_demand is 288; lower max_nodes, "
-            "or ask AWS for more and write the new quota here.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.9",
+                "384",
+                "vcpu_quotas.trn_on_demand",
+                "288",
+                "max_nodes",
+            ),
         ),
         (
             {"capacity__nodegroups": group(max_nodes=1, mode="spot")},
-            "capacity: the node groups may grow to 128 vCPUs, but vcpu_quotas.trn_spot is 0; lower max_nodes, or ask "
-            "AWS for more and write the new quota here.",
+            wording("configuration.what_cannot_be_deployed_is_refused.10", "128", "vcpu_quotas.trn_spot", "max_nodes"),
         ),
         (
             {"capacity__nodegroups": group() + group()},
-            "capacity.nodegroups: there are two node groups of trn1.32xlarge; a run asks for a type, so keep one.",
+            wording("configuration.what_cannot_be_deployed_is_refused.11", "capacity.nodegroups", "trn1.32xlarge"),
         ),
         (
             {"capacity__nodegroups": group("p5.49xlarge")},
-            "capacity.nodegroups.0.instance_type: 'p5.49xlarge' is not supported; choose another such as p5.4xlarge, "
-            "p5.48xlarge, p5e.48xlarge; the page 'Instance types' of the documentation has all.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.12",
+                "capacity.nodegroups",
+                "instance_type",
+                "'p5.49xlarge'",
+                "p5.4xlarge",
+            ),
         ),
         (
             {"environment": "production", "storage": {}},
-            "configuration: images.neuron_base: 'public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-"
-            "sdk2.29.1-ubuntu24.04' is a tag, which can move; production names images by digest (…@sha256:…).",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.13",
+                "images.neuron_base",
+                "'public.ecr.aws/neuron/pytorch-training-neuronx:2.9.0-neuronx-py312-sdk2.29.1-ubuntu24.04'",
+            ),
         ),
         (
             {
@@ -161,56 +205,78 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
                 "network__second_zone_id": "use2-az1",
                 "capacity__nodegroups": group("trn2.48xlarge"),
             },
-            "configuration: images.torchneuron_base is missing; trn2.48xlarge needs an image with TorchNeuron.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.14",
+                "images.torchneuron_base",
+                "trn2.48xlarge",
+                "TorchNeuron",
+            ),
         ),
         (
             {"network__second_zone_id": "usw2-az4"},
-            "network: second_zone_id is the same zone as zone_id; EKS needs two.",
+            wording("configuration.what_cannot_be_deployed_is_refused.15", "second_zone_id", "zone_id"),
         ),
         (
             {"network__zone_id": "us-west-2a"},
-            "configuration: network.zone_id: 'us-west-2a' is no zone id of us-west-2, such as usw2-az1.",
+            wording("configuration.what_cannot_be_deployed_is_refused.16", "network.zone_id", "'us-west-2a'"),
         ),
         (
             {"network__cidr": "8.8.0.0/16"},
-            "network.cidr: '8.8.0.0/16' must be a private network of 16 to 18 bits, such as 10.40.0.0/16.",
+            wording("configuration.what_cannot_be_deployed_is_refused.17", "network.cidr", "'8.8.0.0/16'", "16", "18"),
         ),
         (
             {"network__cidr": "ten"},
-            "network.cidr: 'ten' is no IPv4 network such as 203.0.113.0/24.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.18", "network.cidr", "'ten'", "203.0.113.0", "24"
+            ),
         ),
         (
             {"capacity__neuron_ami_release": "1.35.9-20260827"},
-            "configuration: capacity.neuron_ami_release: '1.35.9-20260827' is not for Kubernetes 1.36, the cluster's "
-            "version; choose a release that begins with 1.36., or remove it for the newest.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.19",
+                "capacity.neuron_ami_release",
+                "'1.35.9-20260827'",
+                "1.36",
+            ),
         ),
         (
             {"capacity__neuron_ami_release": "newest"},
-            "capacity.neuron_ami_release: must be an EKS AMI release such as 1.36.2-20260827, got 'newest'.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.20",
+                "capacity.neuron_ami_release",
+                "1.36.2",
+                "'newest'",
+            ),
         ),
-        ({"capacity__nodegroups": []}, "capacity.nodegroups: there is no node group; name at least one."),
+        (
+            {"capacity__nodegroups": []},
+            wording("configuration.what_cannot_be_deployed_is_refused.21", "capacity.nodegroups"),
+        ),
         (
             {"storage__grants": [{"bucket": "s3://my-models"}]},
-            "storage.grants.0.bucket: must be the name of a bucket, without s3:// and without a path, got "
-            "'s3://my-models'.",
+            wording("configuration.what_cannot_be_deployed_is_refused.22", "storage.grants", "'s3://my-models'"),
         ),
         (
             {"storage__grants": [{"bucket": "my-models", "prefix": "bert/*"}]},
-            "storage.grants.0.prefix: 'bert/*' must end with a slash and hold no wildcard, such as models/.",
+            wording("configuration.what_cannot_be_deployed_is_refused.23", "storage.grants", "'bert/*'"),
         ),
         (
             {"storage__grants": [{"bucket": "my-models", "read": False}]},
-            "storage.grants.0: grants nothing; set read or write, or remove it.",
+            wording("configuration.what_cannot_be_deployed_is_refused.24", "storage.grants"),
         ),
         (
             {"run_secrets": [{"secret_arn": "hugging-face"}]},
-            "run_secrets.0.secret_arn: must be the whole ARN of a secret, with the six characters at its end, as `aws "
-            "secretsmanager describe-secret` prints it, got 'hugging-face'.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.25",
+                "run_secrets",
+                "secret_arn",
+                "`aws secretsmanager describe-secret`",
+                "'hugging-face'",
+            ),
         ),
         (
             {"run_secrets": [{"secret_arn": SECRET.replace("us-west-2", "us-east-1")}]},
-            "configuration: run_secrets: arn:aws:secretsmanager:us-east-1:123456789012:secret:hub-AbCdEf is in "
-            "us-east-1, and the deployment in us-west-2; replicate the secret to that Region.",
+            wording("configuration.what_cannot_be_deployed_is_refused.26", "run_secrets", "123456789012", "AbCdEf"),
         ),
         (
             {
@@ -219,32 +285,40 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
                 "storage__lustre": None,
                 "run_secrets": [{"secret_arn": SECRET}],
             },
-            "configuration: run_secrets and existing_cluster exclude each other: the role of the pods is not this "
-            "deployment's; give the role of the service account 'training' secretsmanager:GetSecretValue there.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.27",
+                "run_secrets",
+                "existing_cluster",
+                "'training'",
+                "GetSecretValue",
+            ),
         ),
         (
             {"cluster__volcano_queues": [{"name": "default"}]},
-            "cluster.volcano_queues.0.name: Volcano makes the queue 'default' itself; leave it out, or choose another "
-            "name.",
+            wording("configuration.what_cannot_be_deployed_is_refused.28", "cluster.volcano_queues", "'default'"),
         ),
         (
             {"cluster__volcano_queues": [{"name": "test"}, {"name": "test", "weight": 2}]},
-            "cluster.volcano_queues: there are two queues named 'test'; keep one.",
+            wording("configuration.what_cannot_be_deployed_is_refused.29", "cluster.volcano_queues", "'test'"),
         ),
         (
             {"cluster__volcano_queues": [{"name": "test", "capability": {"cpu": "many"}}]},
-            "cluster.volcano_queues.0.capability.cpu: must be an amount as Kubernetes writes it, in quotes, such as "
-            '"32" or "512Gi", got \'many\'.',
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.30",
+                "cluster.volcano_queues",
+                "capability.cpu",
+                "32",
+                "512",
+            ),
         ),
-        ({"network": None}, "configuration: network is missing; add it, or name an existing_cluster."),
+        ({"network": None}, wording("configuration.what_cannot_be_deployed_is_refused.31", "existing_cluster")),
         (
             {"existing_cluster": {"name": "theirs"}},
-            "configuration: network and existing_cluster exclude each other; remove one.",
+            wording("configuration.what_cannot_be_deployed_is_refused.32", "existing_cluster"),
         ),
         (
             {"network": None, "existing_cluster": {"name": "theirs"}},
-            "configuration: storage.lustre must be null with existing_cluster: the cluster's own network holds the "
-            "file system.",
+            wording("configuration.what_cannot_be_deployed_is_refused.33", "storage.lustre", "existing_cluster"),
         ),
         (
             {
@@ -252,15 +326,26 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
                 "storage__lustre": None,
                 "existing_cluster": {"name": "theirs", "vpc_id": "vpc-1"},
             },
-            "existing_cluster: vpc_id, subnet_ids and security_group_id go together; give all three or none.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.34",
+                "existing_cluster",
+                "vpc_id",
+                "subnet_ids",
+                "security_group_id",
+            ),
         ),
         ({"account": 1234}, "account: must be text, got 1234; put it in quotes."),
-        ({"account": "1234"}, "account: must be the account's 12 digits, in quotes, got '1234'."),
+        ({"account": "1234"}, wording("configuration.what_cannot_be_deployed_is_refused.35", "12", "'1234'")),
         ({"alarms__emails": ["somebody"]}, "alarms.emails.0: must be an e-mail address, got 'somebody'."),
         (
             {"storage__buckets_on_destroy": "delete", "storage__lustre": {"on_destroy": "retain"}},
-            "configuration: storage.buckets_on_destroy is 'delete' and storage.lustre.on_destroy is 'retain': the file "
-            "system would lose the buckets that it is linked to; delete both, or keep both.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.36",
+                "storage.buckets_on_destroy",
+                "'delete'",
+                "storage.lustre.on_destroy",
+                "'retain'",
+            ),
         ),
         (
             {
@@ -268,9 +353,14 @@ def test_every_price_has_a_date_and_a_source_and_is_of_a_region_and_a_type_that_
                 "images": {"neuron_base": DIGEST, "cpu_base": DIGEST},
                 "storage__lustre": {"on_destroy": "delete"},
             },
-            "configuration: storage.lustre.on_destroy is 'delete', but production keeps its data; use 'retain'.",
+            wording(
+                "configuration.what_cannot_be_deployed_is_refused.37",
+                "storage.lustre.on_destroy",
+                "'delete'",
+                "'retain'",
+            ),
         ),
-        ({"colour": "red"}, "colour: there is no such field; remove it or correct its name."),
+        ({"colour": "red"}, wording("configuration.what_cannot_be_deployed_is_refused.38", "correct")),
         ({"name": "x" * 21}, "name: must have at most 20 characters, got '" + "x" * 21 + "'."),
     ],
 )
@@ -354,8 +444,7 @@ def test_a_schedule_that_aws_accepts_is_accepted(expression: str) -> None:
 def test_a_schedule_that_is_refused_says_what_is_wrong_with_which_field(tmp_path: Path) -> None:
     schedules = [{"name": "nightly", "expression": "cron(0 2 ? * SAT)", "spec": "runs/demo.yaml"}]
     assert refusal(tmp_path, schedules=schedules) == (
-        "schedules.0.expression: cron(…) has six fields, minutes hours day-of-month month day-of-week "
-        "year, and not 5; a weekly one is cron(0 2 ? * SAT *)."
+        wording("configuration.a_schedule_that_is_refused_says_what_is_wrong_with_which_field", "5", "0", "2")
     )
 
 
@@ -376,7 +465,7 @@ class TestSchedules:
 
     def test_a_spec_that_is_not_there_is_named(self) -> None:
         assert self.refused("runs/gone.yaml") == (
-            "schedules.nightly: runs/gone.yaml cannot be read (No such file or directory)."
+            wording("configuration.a_spec_that_is_not_there_is_named", "schedules.nightly", "gone.yaml")
         )
 
     def test_a_spec_that_is_none_says_why(self, tmp_path: Path) -> None:
@@ -386,21 +475,36 @@ class TestSchedules:
 
     def test_a_spec_for_nodes_that_are_not_deployed_is_refused(self) -> None:
         assert self.refused("runs/demo.yaml", capacity__nodegroups=group("c7i.4xlarge")) == (
-            "schedules.nightly: runs/demo.yaml asks for trn1.32xlarge, of which capacity.nodegroups has none; add a "
-            "node group."
+            wording(
+                "configuration.a_spec_for_nodes_that_are_not_deployed_is_refused",
+                "schedules.nightly",
+                "demo.yaml",
+                "trn1.32xlarge",
+                "capacity.nodegroups",
+            )
         )
 
     def test_a_spec_for_more_nodes_than_the_group_has_is_refused(self) -> None:
         assert self.refused("runs/demo.yaml", capacity__nodegroups=group("trn1.32xlarge", 1)) == (
-            "schedules.nightly: runs/demo.yaml asks for 2 nodes, but max_nodes of trn1.32xlarge is 1; raise it or ask "
-            "for fewer."
+            wording(
+                "configuration.a_spec_for_more_nodes_than_the_group_has_is_refused",
+                "schedules.nightly",
+                "demo.yaml",
+                "max_nodes",
+                "trn1.32xlarge",
+            )
         )
 
     def test_an_image_by_tag_is_refused_in_production(self) -> None:
         images = {"neuron_base": DIGEST, "cpu_base": DIGEST}
         assert self.refused("runs/demo.yaml", environment="production", images=images, storage={}) == (
-            "schedules.nightly: runs/demo.yaml: workload.image: 'trainflow/trainer:demo' is a tag, which can move; "
-            "production names images by digest (…@sha256:…)."
+            wording(
+                "configuration.an_image_by_tag_is_refused_in_production",
+                "schedules.nightly",
+                "demo.yaml",
+                "workload.image",
+                "'trainflow/trainer:demo'",
+            )
         )
 
     def test_a_time_zone_that_is_none_is_refused(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from lambdas.logic.messages import message
 from lambdas.logic.step_metrics import advanced, next_batch
+from tests.wording import wording
 from trainflow.cli.operate.shown import details_json, details_text
 from trainflow.client.observe.training_log import TrainingLog
 from trainflow.observed.run_state import RunState, recorded_state
@@ -44,17 +45,17 @@ def restart(minutes: float = 0, **fields: Any) -> Restart:
         (
             [restart(in_place=True), restart(error="JobStalled")],
             (),
-            "Restarted 2 times after NodeLost, JobStalled, 1 of them in its pods.",
+            wording("restarts_in_words.restarts_are_one_sentence.1", "NodeLost", "JobStalled"),
         ),
         (
             [restart(last_step=1500, next_step=1401)],
             (),
-            "Restarted 1 time after NodeLost; the step went back from 1,500 to 1,401.",
+            wording("restarts_in_words.restarts_are_one_sentence.2", "NodeLost", "1,500", "1,401"),
         ),
         (
             [restart(last_step=9 * n, next_step=8 * n) for n in range(1, 6)],
             (),
-            "Restarted 5 times after NodeLost; the step went back from 27 to 24, from 36 to 32, from 45 to 40.",
+            wording("restarts_in_words.restarts_are_one_sentence.3", "NodeLost", "27", "24", "36"),
         ),
     ],
 )

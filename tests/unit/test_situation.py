@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.wording import wording
 from trainflow.observed.node_wait import NodeWait, read_node_wait
 from trainflow.observed.pod import Pod
 from trainflow.observed.run_state import RunState
@@ -134,8 +135,13 @@ def test_a_queued_run_names_who_holds_the_nodes_its_place_and_the_end_of_the_wai
     asked = Visit(name="BeginToAskForNodes", kind="Pass", entered_at=NOW - timedelta(minutes=20))
     found = situation(run("WaitForNodes", node_wait=wait(blockage=blockage), states=(asked,)))
     assert found.sentence == (
-        "It needs 4 trn1.32xlarge, and 16 can run at once: nap holds 9, b holds 3, c holds 2, 1 other run more; 1 run "
-        "in line before it. The wait ends at 12:40 UTC at the latest (limits.capacity_timeout_minutes)."
+        wording(
+            "situation.a_queued_run_names_who_holds_the_nodes_its_place_and_the_end_of_the_wait",
+            "trn1.32xlarge",
+            "16",
+            "12",
+            "40",
+        )
     )
 
 
@@ -156,7 +162,7 @@ def test_a_hung_run_says_since_when_and_what_is_usual() -> None:
     found = training(182.0, 181.0, 180.0, spec={"limits": {"stall_minutes": 30}})
     assert found.headline == "No step for 3 min 00 s"
     assert found.sentence == (
-        "The newest step is 3; usually one comes every 1.0 s. limits.stall_minutes of the run is 30."
+        wording("situation.a_hung_run_says_since_when_and_what_is_usual", "1.0", "limits.stall_minutes", "30")
     )
     assert found.to_do
 
@@ -177,9 +183,7 @@ def test_a_gang_that_starts_says_how_many_of_its_pods_run(size: int) -> None:
 
 def test_pods_of_an_earlier_attempt_do_not_count() -> None:
     pods = (pod(0, "Failed", attempt=1), pod(1, "Running", attempt=1), pod(0, "Running", attempt=2))
-    assert (
-        situation(run(pods=pods)).sentence == "The program has run for 1 min 30 s; no step was read from its log yet."
-    )
+    assert situation(run(pods=pods)).sentence == wording("situation.pods_of_an_earlier_attempt_do_not_count", "30")
 
 
 def test_a_recovering_run_names_what_was_lost_and_what_is_avoided() -> None:
@@ -195,8 +199,13 @@ def test_a_recovering_run_names_what_was_lost_and_what_is_avoided() -> None:
         )
     )
     assert found.sentence == (
-        "Attempt 2 after NodeLost in the training job. The newest step before was 40. The newest checkpoint that was "
-        "reported is of step 30. Avoided: node-b. 3 of 4 trn1.32xlarge are ready."
+        wording(
+            "situation.a_recovering_run_names_what_was_lost_and_what_is_avoided",
+            "NodeLost",
+            "40",
+            "30",
+            "trn1.32xlarge",
+        )
     )
 
 

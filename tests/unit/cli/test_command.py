@@ -15,6 +15,7 @@ from local import preflight
 from local.place import TwinPlace
 from local.twin import REPOSITORY
 from tests.fakes.runs import SPEC, spec_with
+from tests.wording import wording
 from trainflow.cli.main import app
 from trainflow.client.place import PlaceOptions
 from trainflow.errors import DatasetNotFound
@@ -37,7 +38,7 @@ def test_a_valid_spec_is_said_to_be_valid(spec_file: Path) -> None:
     assert answer.exit_code == 0
     assert answer.stdout.splitlines() == [
         f"{spec_file}: valid. bert: 2 × trn1.32xlarge, 64 processes, backend job.",
-        "Precompilation: on, since Trainflow's own programs know how to compile first.",
+        wording("command.a_valid_spec_is_said_to_be_valid", "programs", "compile"),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lambdas.gateways.kubernetes_objects import pending_reason, troubled_pods
+from tests.wording import wording
 from trainflow.cli.doctor import gang
 from trainflow.deployment.backends import KUBERNETES_KINDS
 from trainflow.deployment.kubernetes_names import BACKEND_LABEL, STAGE_LABEL
@@ -151,7 +152,9 @@ def test_the_image_of_an_injected_container_is_not_reported_as_the_programs() ->
     missing = {"waiting": {"reason": "ErrImagePull", "message": "no such image mesh:1"}}
     creating = {"waiting": {"reason": "ContainerCreating"}}
     reported = pending_reason(pod(creating, missing, pod_phase="Pending"))
-    assert reported == "Container 'agent', which the cluster adds: ErrImagePull: no such image mesh:1"
+    assert reported == wording(
+        "containers.the_image_of_an_injected_container_is_not_reported_as_the_programs", "'agent'", "ErrImagePull"
+    )
     assert pending_reason(pod(missing, creating, pod_phase="Pending")) == "ErrImagePull: no such image mesh:1"
 
 

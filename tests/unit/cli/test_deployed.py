@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from typer.testing import CliRunner
 
+from tests.wording import wording
 from trainflow.cli import deployed
 from trainflow.cli.deployed import Deployment, DeploymentError, NotDeployed
 from trainflow.cli.deployed.images import AT_LIMIT
@@ -113,7 +114,7 @@ class TestRest:
         said: list[str] = []
         deployed.bring_to_rest(DEPLOYMENT, [], say=said.append, poll_seconds=0)
         assert said == [
-            "trainflow-trn1-2xlarge: scaling 2 nodes, which no run holds, to zero",
+            wording("deployed.idle_nodes_are_scaled_to_zero_and_the_user_is_informed", "2"),
             "waiting for nodes: 2 in trainflow-trn1-2xlarge",
         ]
         size = client("eks").describe_nodegroup(clusterName="mine", nodegroupName="trainflow-trn1-2xlarge")
@@ -137,7 +138,7 @@ class TestRest:
         make_nodegroup(desired=2)
         said: list[str] = []
         deployed.bring_to_rest(DEPLOYMENT, [start_execution()], say=said.append, poll_seconds=0, clean_up_seconds=0)
-        assert said[1] == "trainflow-trn1-2xlarge: scaling 2 nodes, which no run holds, to zero"
+        assert said[1] == wording("deployed.nodes_that_the_clean_up_forgets_are_scaled_to_zero_as_well", "2")
 
     def test_a_group_that_is_being_updated_is_polled_and_scaled_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fake = BusyEks(desired=3)
@@ -187,7 +188,7 @@ class TestRest:
         terminal = {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "30"}
         answer = CliRunner().invoke(app, ["rest", "--config", str(configuration(tmp_path))], env=terminal)
         assert answer.output.splitlines() == [
-            "trainflow-trn1-2xlarge: scaling 1 nodes, which no run holds, to zero",
+            wording("deployed.on_a_narrow_terminal_with_colours_sentences_stay_in_one_piece", "1"),
             "waiting for nodes: 1 in trainflow-trn1-2xlarge",
             "mine is at rest: nothing runs, no training node is up.",
         ]
@@ -353,7 +354,7 @@ class TestImages:
         images, said = self.build(monkeypatch, fake)
         assert (set(images), fake.most_at_once) == ({"cpu", "tools", "neuron"}, 1)
         assert [sentence for sentence in said if "waiting" in sentence] == [
-            "tools, neuron: waiting, because the account runs as many builds as it may (Service Quotas, CodeBuild)"
+            wording("deployed.an_account_that_may_run_one_build_runs_one_after_the_other", "CodeBuild")
         ]
 
     def test_an_account_without_builds_gets_the_quota_to_request(
@@ -395,8 +396,7 @@ class TestImages:
         with pytest.raises(DeploymentError) as refused:
             self.build(monkeypatch, Refusing())
         assert str(refused.value) == (
-            "AWS refused StartBuild (AccessDeniedException: not authorized); what was started goes on in CodeBuild, "
-            "and this command can be repeated."
+            wording("deployed.what_aws_refuses_is_a_sentence", "StartBuild", "AccessDeniedException", "CodeBuild")
         )
 
     def test_a_repository_that_cannot_be_read_is_a_sentence_too(

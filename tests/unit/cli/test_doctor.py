@@ -17,6 +17,7 @@ import pytest
 from lambdas.logic.jobs import job_of
 from tests.fakes.runs import run_on
 from tests.unit.lambdas.test_manifests import pods
+from tests.wording import wording
 from trainflow.cli.doctor import gang, inside
 from trainflow.cli.doctor.cluster import DoctorError, ProbeFailed
 from trainflow.cli.doctor.examination import examine
@@ -139,8 +140,7 @@ def test_a_pending_pod_is_explained_by_its_newest_warning() -> None:
     finding = only_failure(replace(HEALTHY, pods=[pod(0), waiting], events=events))
     assert finding.check == "pods"
     assert finding.seen == (
-        "1 Pending, 1 Running; bert-training-1-1: FailedScheduling: "
-        "0/2 nodes are available: 2 Insufficient aws.amazon.com/neuron."
+        wording("doctor.a_pending_pod_is_explained_by_its_newest_warning", "FailedScheduling", "aws.amazon.com")
     )
     assert "node group" in finding.advice
 

@@ -13,6 +13,7 @@ from recorded_runs import RecordedRun, recorded
 from replay import ReplayedObserver, snapshot_at
 from rich.console import Console
 
+from tests.wording import wording
 from trainflow.cli.follow import follow, summarize
 from trainflow.cli.follow.plain import PlainView
 from trainflow.cli.follow.screen import at_time, screen
@@ -521,7 +522,9 @@ def test_checkpoints_and_restarts_are_lines_and_stand_in_the_picture() -> None:
     told = [line for line in [*lines, *view.held_lines()] if "checkpoint" in line or "restart" in line]
     assert told == [
         "[   1:10] checkpoint of step 40",
-        "[   1:15] restart 1, of training, after WorkerFailed: Pod 'x' ended with exit code 137.",
+        wording(
+            "follow.checkpoints_and_restarts_are_lines_and_stand_in_the_picture", "15", "WorkerFailed", "'x'", "137"
+        ),
         "[   1:25] checkpoint of step 80, 3.0 GiB",
     ]
     picture = drawn(replace(now, checkpoints=tuple(saved), restarts=(restart,)))

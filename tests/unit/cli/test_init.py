@@ -20,6 +20,7 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from local.twin import REPOSITORY
+from tests.wording import wording
 from trainflow.cli.init import Answers, name_for, spec_text
 from trainflow.cli.main import app
 from trainflow.client.programs.arguments import unknown_arguments
@@ -79,7 +80,7 @@ def test_an_editor_finds_the_schema_of_a_new_spec_and_checks_it(tmp_path: Path) 
     document["compute"]["num_node"] = document["compute"].pop("num_nodes")
     document["limits"]["stall_minutes"] = "soon"
     assert {error.json_path: error.message for error in editor.iter_errors(document)} == {
-        "$.compute": "Additional properties are not allowed ('num_node' was unexpected)",
+        "$.compute": wording("init.an_editor_finds_the_schema_of_a_new_spec_and_checks_it", "'num_node'"),
         "$.limits.stall_minutes": "'soon' is not of type 'number'",
     }
 
@@ -267,9 +268,8 @@ def test_the_name_comes_from_the_script(path: str, name: str, tmp_path: Path) ->
 def test_arguments_that_a_script_does_not_have_are_doubted_by_name() -> None:
     program = read_program(DDP)
     assert unknown_arguments(program, {"lr": 1, "out_dir": "x", "modl": "s", "zzz": 1}) == [
-        "workload.arguments.modl: the program has no flag --modl; did you mean model?",
-        "workload.arguments.zzz: the program has no flag --zzz; it has lr, learning-rate, amp, out-dir, data-path, "
-        "resume, model.",
+        wording("init.arguments_that_a_script_does_not_have_are_doubted_by_name.1", "workload.arguments.modl"),
+        wording("init.arguments_that_a_script_does_not_have_are_doubted_by_name.2", "workload.arguments.zzz"),
     ]
     assert unknown_arguments(read_program(TRAINER), {"anything": 1}) == []
     assert unknown_arguments(read_program(DDP.replace("parse_args", "parse_known_args")), {"zzz": 1}) == []

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.wording import wording
 from trainflow.cli.init import Answers, init_notes, program_in, spec_text
 from trainflow.client.programs.arguments import missing_arguments
 
@@ -47,10 +48,20 @@ def test_alternatives_get_no_placeholder_since_it_would_be_taken_for_the_users_c
     text, document, notes = spec(tmp_path, FLAGS + demand)
     assert document["workload"]["arguments"] == {}
     assert "one of corpus_name, train_file is required: add it" in text
-    assert notes[0] == "the program requires one of corpus_name, train_file; add it to workload.arguments"
+    assert notes[0] == wording(
+        "init_choices.alternatives_get_no_placeholder_since_it_would_be_taken_for_the_users_choice.1",
+        "corpus_name",
+        "train_file",
+        "workload.arguments",
+    )
     program = program_in(tmp_path / "train.py", folder=tmp_path)
     assert missing_arguments(program, {}) == [
-        "workload.arguments: the program ends with an error without --corpus_name or --train_file; add one."
+        wording(
+            "init_choices.alternatives_get_no_placeholder_since_it_would_be_taken_for_the_users_choice.2",
+            "workload.arguments",
+            "corpus_name",
+            "train_file",
+        )
     ]
     assert missing_arguments(program, {"train_file": "a.txt"}) == []
 

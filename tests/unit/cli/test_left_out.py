@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fakes.runs import SPEC, spec_with
+from tests.wording import wording
 from trainflow.cli.main import app
 from trainflow.client.code import PackedCode, pack
 from trainflow.client.left_out import files_left_out, sentence
@@ -49,9 +50,13 @@ def test_large_files_and_those_that_the_source_names_are_named_with_their_sizes(
     (project / "__pycache__").mkdir()
     (project / "__pycache__/large").write_bytes(bytes(2 << 20))
     assert packed(project).note == (
-        "not packed, because .gitignore names them: data/large.bin (3.0 MiB), big/ (2.0 MiB), data/small.bin "
-        "(2.0 KiB). "
-        "Programs read data from {data_dir}"
+        wording(
+            "left_out.large_files_and_those_that_the_source_names_are_named_with_their_sizes",
+            "large.bin",
+            "3.0",
+            "2.0",
+            "small.bin",
+        )
     )
 
 

@@ -17,6 +17,7 @@ from recorded_runs import RecordedRun, recorded, statistics_of
 from test_observe_executions import FakeStepFunctions
 
 from tests.waiting import PATIENCE
+from tests.wording import wording
 from trainflow.client.observe.observer import RunObserver
 from trainflow.observed.step import Step
 from trainflow.protocol.staging_line import StagingReport
@@ -305,6 +306,8 @@ def test_metrics_that_may_not_be_read_back_are_named_in_the_record_with_the_perm
     record = observed.observer.record()
     assert record.status is RunStatus.SUCCEEDED
     assert record.not_checked[-1] == (
-        "The published metrics were not compared with the log. These credentials may not call "
-        "cloudwatch:GetMetricStatistics: User x is not authorized."
+        wording(
+            "observe_run.metrics_that_may_not_be_read_back_are_named_in_the_record_with_the_permission",
+            "GetMetricStatistics",
+        )
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.wording import wording
 from trainflow.cli.main import app
 from trainflow.client.programs.help import Flags, HelpUnavailable, doubts, doubts_by_help, flags_in, output_of
 from trainflow.spec.workload import Workload
@@ -71,7 +72,7 @@ NEEDS_DATA = "workload.arguments: the program's --help says that it needs --data
 def test_flags_of_every_parser_are_known_and_others_are_named(tmp_path: Path, source: str) -> None:
     assert doubts_of(tmp_path, source, **{"lr": 1, "data-dir": "x", "amp": True, "no-amp": True}) == []
     assert doubts_of(tmp_path, source, **{"lrr": 1, "data-dir": "x"}) == [
-        "workload.arguments.lrr: the program's --help lists no --lrr; did you mean lr?"
+        wording("program_help.flags_of_every_parser_are_known_and_others_are_named", "workload.arguments.lrr")
     ]
     assert doubts_of(tmp_path, source, lr=1) == [NEEDS_DATA]
 
@@ -79,7 +80,11 @@ def test_flags_of_every_parser_are_known_and_others_are_named(tmp_path: Path, so
 def test_flags_that_a_program_computes_are_known_and_spelling_counts(tmp_path: Path) -> None:
     assert doubts_of(tmp_path, ARGPARSE, **{"beta1": 1, "data-dir": "x", "learning": 0.1, "epochs": 1}) == []
     assert doubts_of(tmp_path, ARGPARSE, data_dir="x") == [
-        "workload.arguments.data_dir: the program's --help lists no --data_dir; did you mean data-dir?",
+        wording(
+            "program_help.flags_that_a_program_computes_are_known_and_spelling_counts",
+            "workload.arguments.data_dir",
+            "data_dir",
+        ),
         NEEDS_DATA,
     ]
 
@@ -87,7 +92,7 @@ def test_flags_that_a_program_computes_are_known_and_spelling_counts(tmp_path: P
 @pytest.mark.lengthy
 def test_flags_of_a_hugging_face_program_are_known(tmp_path: Path) -> None:
     found = doubts_of(tmp_path, HUGGING_FACE, **{"lr": 1, "data-dir": "x", "lrr": 2})
-    assert found == ["workload.arguments.lrr: the program's --help lists no --lrr; did you mean lr?"]
+    assert found == [wording("program_help.flags_of_a_hugging_face_program_are_known", "workload.arguments.lrr")]
 
 
 def test_a_help_text_of_absl_is_read() -> None:
@@ -182,6 +187,8 @@ def test_positional_arguments_that_the_help_requires_are_named(tmp_path: Path) -
     )
     (tmp_path / "train.py").write_text(source)
     assert doubts_by_help(workload(positional=[3]), folder=tmp_path) == [
-        "workload.positional: the program's --help says that it needs the argument save_every; add its value."
+        wording(
+            "program_help.positional_arguments_that_the_help_requires_are_named", "workload.positional", "save_every"
+        )
     ]
     assert doubts_by_help(workload(positional=[3, 4]), folder=tmp_path) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.wording import wording
 from trainflow.client.programs.arguments import missing_arguments, unknown_arguments
 from trainflow.client.programs.outputs import written_beside
 from trainflow.client.programs.program import Program, read_program
@@ -375,19 +376,16 @@ COMMANDS = (
         ({}, ["train", "--data", "x"], []),
         ({}, ["train", "--data=x"], []),
         ({}, ["train"], ["workload.positional: the program requires --data; add it."]),
-        ({}, ["eval", "--weights=x"], ["workload.positional: the program requires the argument image; add its value."]),
+        ({}, ["eval", "--weights=x"], [wording("programs.validate_knows_subcommands.1", "workload.positional")]),
         (
             {},
             [],
-            ["workload.positional: the program requires one of the commands train, eval; add it as the first word."],
+            [wording("programs.validate_knows_subcommands.2", "workload.positional")],
         ),
         (
             {"data": "x"},
             ["train"],
-            [
-                "workload.arguments.data: --data belongs behind the command train, but arguments come before it; write "
-                "it under workload.positional, behind the command."
-            ],
+            [wording("programs.validate_knows_subcommands.3", "workload.arguments.data", "workload.positional")],
         ),
     ],
 )
@@ -405,11 +403,23 @@ def test_validate_names_what_is_missing_and_what_nobody_has_filled_in(tmp_path: 
     )
     assert missing_arguments(found, {"lr": 1}, ["3"]) == [
         "workload.arguments: the program requires --out-dir; add it.",
-        "workload.positional: the program requires the argument save_every; add its value.",
+        wording(
+            "programs.validate_names_what_is_missing_and_what_nobody_has_filled_in.1",
+            "workload.positional",
+            "save_every",
+        ),
     ]
     assert missing_arguments(found, {"out_dir": "x"}, ["3", "4"]) == []
     assert missing_arguments(found, {"out": "x"}, ["3", "4"]) == []  # argparse takes the beginning of a name
     assert missing_arguments(found, {"out-dir": "change-me"}, ["change-me", "4"]) == [
-        "workload.arguments.out-dir: 'change-me' stands for a value that the program requires; write it.",
-        "workload.positional: 'change-me' stands for a value that the program requires; write it.",
+        wording(
+            "programs.validate_names_what_is_missing_and_what_nobody_has_filled_in.2",
+            "workload.arguments.out",
+            "'change-me'",
+        ),
+        wording(
+            "programs.validate_names_what_is_missing_and_what_nobody_has_filled_in.3",
+            "workload.positional",
+            "'change-me'",
+        ),
     ]

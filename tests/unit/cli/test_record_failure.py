@@ -5,6 +5,7 @@ import json
 import pytest
 from recorded_runs import recorded
 
+from tests.wording import wording
 from trainflow.failures.error_table import error_table
 from trainflow.record.failure import explained, run_error, what_to_do
 
@@ -15,7 +16,13 @@ def test_the_error_of_a_failed_run_has_the_lambdas_message_and_its_classs_advice
     assert error is not None
     assert error.name == "WorkerFailed"
     assert error.message == (
-        "Pod 'demo-9b0e77d2c41a-training-1-1-q9d4w' on node 'node-1' ended with exit code 137 (Error) after step 61."
+        wording(
+            "record_failure.the_error_of_a_failed_run_has_the_lambdas_message_and_its_classs_advice",
+            "'demo-9b0e77d2c41a-training-1-1-q9d4w'",
+            "'node-1'",
+            "137",
+            "61",
+        )
     )
     assert error.what_to_do == error_table()["WorkerFailed"].what_to_do
 
@@ -40,7 +47,9 @@ def test_the_error_of_a_child_execution_is_unwrapped() -> None:
 
 
 def test_an_error_without_a_message_still_says_something() -> None:
-    assert explained("JobNotFound", "").message == "The job disappeared from the cluster while it was being watched."
+    assert explained("JobNotFound", "").message == wording(
+        "record_failure.an_error_without_a_message_still_says_something", "cluster", "watched"
+    )
     assert explained("Odd", "{}").message == "The run ended with Odd and no message."
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from recorded_runs import recorded
 
+from tests.wording import wording
 from trainflow.observed.step import Step
 from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.protocol.lost_files import LostFile, LostFiles
@@ -44,8 +45,12 @@ EMPTY = {"objects": 0, "checkpoint": None}
     [
         (
             ONE,
-            "1 file (1.2 MiB) that the program wrote to its working folder was not kept: model.pt (1.2 MiB). Write "
-            "results below {run_dir}.",
+            wording(
+                "record_results.the_warning_names_files_with_their_sizes_and_counts_the_rest.1",
+                "1.2",
+                "model.pt",
+                "run_dir",
+            ),
         ),
         (
             LostFiles(
@@ -54,8 +59,13 @@ EMPTY = {"objects": 0, "checkpoint": None}
                 largest=(replace(MODEL, num_nodes=3), LostFile(name="log.txt", num_bytes=7)),
                 is_partial=True,
             ),
-            "At least 1,234 files (1.0 GiB) that the program wrote to its working folder were not kept: model.pt (1.2 "
-            "MiB on 3 nodes), log.txt (7 B), 1,232 more. Write results below {run_dir}.",
+            wording(
+                "record_results.the_warning_names_files_with_their_sizes_and_counts_the_rest.2",
+                "1,234",
+                "1.0",
+                "model.pt",
+                "1.2",
+            ),
         ),
     ],
 )
@@ -168,10 +178,14 @@ def test_files_that_are_not_in_s3_are_named_with_what_to_do() -> None:
         BEYOND_LIMIT: unpublished_document(Unpublished(num_files=1, num_bytes=3 << 30, files=(big,))),
     }
     assert unpublished_warnings(artifacts, run_folder="/runs/a-1", kept_gib=1) == [
-        r"3 files were not published: latin\xe9.txt (its name is not UTF-8), 2 more. They stay in /runs/a-1 on the "
-        "file system.",
-        "1 file (3.0 GiB) of the working folder was not published: workspace/data.bin (3.0 GiB). They stay in "
-        "/runs/a-1 on the file system; workload.kept_gib is 1, so raise it, or write them to {run_dir}.",
+        wording("record_results.files_that_are_not_in_s3_are_named_with_what_to_do.1", "xe9.txt"),
+        wording(
+            "record_results.files_that_are_not_in_s3_are_named_with_what_to_do.2",
+            "3.0",
+            "data.bin",
+            "workload.kept_gib",
+            "run_dir",
+        ),
     ]
 
 

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
+from tests.wording import wording
 from trainflow.cli.main import app
 from trainflow.cli.operate import sweep as command
 from trainflow.client.functions import FunctionFailed
@@ -68,7 +69,7 @@ def test_a_dry_run_says_what_would_be_deleted_and_what_it_costs(monkeypatch: pyt
     assert "would be deleted" in first
     assert first.endswith("and 2 more")
     assert "never deleted" in second
-    assert output.splitlines()[-1] == "1 run left something, for which nodes stay at 43.00 USD an hour."
+    assert output.splitlines()[-1] == wording("sweep.a_dry_run_says_what_would_be_deleted_and_what_it_costs", "43.00")
 
 
 def test_a_dry_run_with_nothing_to_delete_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +81,7 @@ def test_a_sweep_says_what_it_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     status, output = printed(monkeypatch, SweepReport(deleted=True, runs=(STOPPED,)))
     assert (status, output.splitlines()[-1]) == (
         0,
-        "Deleted what 1 run had left, for which nodes stayed at 43.00 USD an hour.",
+        wording("sweep.a_sweep_says_what_it_deleted", "43.00"),
     )
 
 

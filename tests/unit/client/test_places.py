@@ -10,6 +10,7 @@ import pytest
 import typer
 from moto import mock_aws
 
+from tests.wording import wording
 from trainflow.cli.operate.export import Trackers, trackers
 from trainflow.client.place import PlaceRefused, PlaceUnavailable
 from trainflow.client.place_names import NamedPlace, PlaceNames, read_names
@@ -226,5 +227,9 @@ def test_a_function_whose_own_role_may_not_use_its_key_is_no_missing_permission_
 
     said = {"Code": "KMSAccessDeniedException", "Message": "Lambda was unable to decrypt the environment variables."}
     assert sentence_of(ClientError({"Error": said}, "Invoke")) == (
-        "Invoke answered KMSAccessDeniedException: Lambda was unable to decrypt the environment variables."
+        wording(
+            "places.a_function_whose_own_role_may_not_use_its_key_is_no_missing_permission_of_the_caller",
+            "environment",
+            "variables",
+        )
     )

@@ -20,6 +20,7 @@ from lambdas.logic.departures import PodEvidence
 from lambdas.logic.gang_failures import failure
 from lambdas.logic.watching import require_hope
 from tests.fakes.runs import job_ref, run_of
+from tests.wording import wording
 from trainflow.errors import ScriptFailed, WorkerFailed, named_errors
 from trainflow.failures.error_table import Group, error_list
 from trainflow.failures.judging import Evidence, Strength, Verdict, judge
@@ -179,8 +180,7 @@ def test_the_pod_with_the_strongest_evidence_names_the_jobs_error() -> None:
     error = failure(TRAINING, FAILED, [victim, broken], last_step=7)
     assert type(error) is DeviceFailed
     assert str(error) == (
-        "Pod 'a-1' on node 'None' ended with exit code 1 (Error) after step 7, its first rank to fail with 134: "
-        "NRT_EXEC_HW_ERR_HBM_UE"
+        wording("failures.the_pod_with_the_strongest_evidence_names_the_jobs_error", "'a-1'", "'None'", "134")
     )
 
 

@@ -16,6 +16,7 @@ from lambdas.logic.messages import message
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
+from tests.wording import wording
 from trainflow.errors import CapacityTimeout, InvalidRunSpec
 from trainflow.nodes.instances import nodegroup_name
 from trainflow.nodes.training_nodes import FailedLaunch
@@ -122,7 +123,12 @@ def test_the_last_type_is_waited_for_to_the_end_and_the_error_names_those_before
     with pytest.raises(CapacityTimeout) as stopped:
         is_given_up(last, short, waiting_since=STARTED_AT, now=STARTED_AT + 61 * MINUTE)
     assert str(stopped.value) == (
-        "0 of 2 trn1n.32xlarge nodes were ready after 60 minutes. There were none of trn1.32xlarge before either."
+        wording(
+            "fallback.the_last_type_is_waited_for_to_the_end_and_the_error_names_those_before",
+            "trn1n.32xlarge",
+            "60",
+            "trn1.32xlarge",
+        )
     )
 
 

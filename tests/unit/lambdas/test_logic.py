@@ -25,6 +25,7 @@ from lambdas.logic.watching import (
     require_progress,
 )
 from tests.fakes.runs import STARTED_AT, job_ref, run_of, run_on, spec_with
+from tests.wording import wording
 from trainflow.errors import (
     CapacityTimeout,
     CompilationNotReported,
@@ -127,8 +128,12 @@ def test_the_program_is_quoted_and_not_torchruns_report_about_it() -> None:
         *TORCHRUN_REPORT,
     )
     error = failed(FAILED, [pod(termination_message="\n".join(log))], last_step=None, log=log)
-    assert (
-        str(error) == "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error): ValueError: no flux (train.py:3)"
+    assert str(error) == wording(
+        "logic.the_program_is_quoted_and_not_torchruns_report_about_it",
+        "'bert-1-x7k2p'",
+        "'n1'",
+        "ValueError",
+        "train.py",
     )
 
 
@@ -141,9 +146,7 @@ def test_a_program_without_output_is_not_quoted() -> None:
 def test_one_failed_worker_fails_the_job_and_is_named() -> None:
     error = failed(FAILED, [pod()], last_step=41, log=("the moon is full",))
     assert isinstance(error, WorkerFailed)
-    assert str(error) == (
-        "Pod 'bert-1-x7k2p' on node 'n1' ended with exit code 1 (Error) after step 41: the moon is full"
-    )
+    assert str(error) == (wording("logic.one_failed_worker_fails_the_job_and_is_named", "'bert-1-x7k2p'", "'n1'", "41"))
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import TOOLS_IMAGE, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CLUSTER as CLUSTER_OF_EKS
 from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
+from tests.wording import wording
 from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
 from trainflow.nodes.instances import INSTANCE_TYPES, NEURON_DEVICE
@@ -126,50 +127,72 @@ def test_a_deployment_as_the_stacks_make_it_has_nothing_in_its_way() -> None:
     [
         (
             {"kind_installed": False},
-            "compute.backend is 'volcano', but Volcano is not installed in the cluster: it does not know "
-            "jobs.batch.volcano.sh.",
+            wording(
+                "preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.1",
+                "compute.backend",
+                "'volcano'",
+                "jobs.batch.volcano.sh",
+            ),
         ),
         (
             {"queue": None},
-            "compute.queue is 'research', but Volcano has no such queue; name one that it has, or add it to "
-            "cluster.volcano_queues in the deployment's configuration.",
+            wording(
+                "preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.2",
+                "compute.queue",
+                "'research'",
+                "cluster.volcano_queues",
+            ),
         ),
         (
             {"queue": "Closed"},
-            "compute.queue is 'research', which is Closed and takes no jobs; open it or name another.",
+            wording("preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.3", "compute.queue", "'research'"),
         ),
         (
             {"priority_class": False},
-            "compute.priority_class is 'urgent', but the cluster has no such PriorityClass; name one that it has, or "
-            "leave it out.",
+            wording(
+                "preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.4",
+                "compute.priority_class",
+                "'urgent'",
+                "PriorityClass",
+            ),
         ),
         (
             {"service_account": False},
-            "The cluster has no service account 'training' in the runs' namespace, which every pod of a run has; "
-            "deploy the cluster stack.",
+            wording("preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.5", "'training'"),
         ),
         (
             {"claim": None},
-            "The cluster has no claim 'fsx-claim', which is the runs' file system; deploy the cluster stack.",
+            wording("preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.6", "'fsx-claim'"),
         ),
         (
             {"claim": VolumeClaim(phase="Pending")},
-            "The claim 'fsx-claim' is Pending and not bound to a volume; `kubectl describe pvc fsx-claim` says why.",
+            wording(
+                "preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.7",
+                "'fsx-claim'",
+                "`kubectl describe pvc fsx-claim`",
+            ),
         ),
         (
             {"claim": VolumeClaim(phase="Bound", zones=frozenset({"us-west-2b", "us-west-2a"}))},
-            "The volume of the claim 'fsx-claim' can be mounted in us-west-2a, us-west-2b only, but the gang's nodes "
-            "are in us-west-2d (usw2-az4); give both the same zone.",
+            wording("preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.8", "'fsx-claim'"),
         ),
         (
             {"plugins": PluginNodes(daemon_sets=frozenset({"neuron-device-plugin"}))},
-            "compute.instance_type is trn1.32xlarge, but the cluster has no daemon set aws-efa-k8s-device-plugin, "
-            "without which its nodes do not advertise vpc.amazonaws.com/efa; install it.",
+            wording(
+                "preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.9",
+                "compute.instance_type",
+                "trn1.32xlarge",
+                "vpc.amazonaws.com",
+            ),
         ),
         (
             {"plugins": PluginNodes(settled=(frozenset({NEURON_DEVICE}),), huge_pages_mib=10256)},
-            "compute.instance_type is trn1.32xlarge, but no ready node of it advertises 8 vpc.amazonaws.com/efa; check "
-            "the daemon set aws-efa-k8s-device-plugin on these nodes.",
+            wording(
+                "preflight.what_the_cluster_lacks_is_a_problem_in_one_sentence.10",
+                "compute.instance_type",
+                "trn1.32xlarge",
+                "vpc.amazonaws.com",
+            ),
         ),
     ],
 )
@@ -212,7 +235,7 @@ def test_daemon_sets_and_zones_that_may_not_be_read_are_a_note_each() -> None:
     ]
     in_a_zone = VolumeClaim(phase="Bound", zones=frozenset({"us-west-2a"}))
     assert in_cluster(Unknown("forbidden"), claim=in_a_zone) == [
-        Note("Whether the volume of 'fsx-claim' can be mounted in the nodes' zone: forbidden.")
+        Note(wording("preflight.daemon_sets_and_zones_that_may_not_be_read_are_a_note_each", "'fsx-claim'"))
     ]
     assert in_cluster(Unknown("forbidden")) == []
 
@@ -371,7 +394,7 @@ def test_a_fault_of_the_program_is_reported_at_the_field_that_names_it(field: st
 
 def test_a_probe_that_could_not_ask_for_the_room_leaves_a_note() -> None:
     assert noted(in_pod(free_bytes=None, checkpoint_bytes=4 * GIB)) == [
-        "Whether there is room for data and checkpoints: the probe did not report how much is free."
+        wording("preflight.a_probe_that_could_not_ask_for_the_room_leaves_a_note", "Whether", "checkpoints")
     ]
 
 
@@ -748,9 +771,16 @@ def test_a_type_in_fallback_needs_a_node_group_that_holds_the_gang(aws: Aws, rea
     with pytest.raises(PreflightFailed) as unfit:
         call(run)
     assert str(unfit.value).splitlines()[1:] == [
-        "1. compute.num_nodes is 2, but the node group 'trainflow-trn1n-32xlarge' may have at most 1 nodes.",
-        "2. compute.fallback names trn1n.32xlarge, which is not offered in us-west-2c (usw2-az3), where its node group "
-        "is; choose another type, or deploy the node group in a zone that offers it.",
+        wording(
+            "preflight.a_type_in_fallback_needs_a_node_group_that_holds_the_gang.1",
+            "compute.num_nodes",
+            "'trainflow-trn1n-32xlarge'",
+        ),
+        wording(
+            "preflight.a_type_in_fallback_needs_a_node_group_that_holds_the_gang.2",
+            "compute.fallback",
+            "trn1n.32xlarge",
+        ),
     ]
 
 

@@ -14,6 +14,7 @@ from lambdas.logic.unreachable import unreachable_deadline
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import STARTED_AT, run_of, spec_with
 from tests.unit.lambdas.conftest import CONTEXT, Aws
+from tests.wording import wording
 from trainflow.configuration.nodes import Nodegroup
 from trainflow.errors import BudgetReached, DeadlineReached, InvalidRunSpec
 from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
@@ -153,12 +154,22 @@ def test_the_warning_is_about_the_limit_that_ends_the_run() -> None:
     [
         (
             {"deadline": "2026-11-21T11:00:00Z"},
-            "limits.deadline: 2026-11-21T11:00:00+00:00 has passed; give a later time, or remove it.",
+            wording(
+                "run_limits.a_limit_with_which_a_run_cannot_start_is_refused_in_one_sentence.1",
+                "limits.deadline",
+                "2026",
+                "00",
+            ),
         ),
         (
             {"max_usd": 5},
-            "limits.max_usd: the price of trn1.2xlarge is not known in eu-west-9; limit the time with "
-            "limits.max_total_hours instead, or add the price to trainflow/nodes/prices.json.",
+            wording(
+                "run_limits.a_limit_with_which_a_run_cannot_start_is_refused_in_one_sentence.2",
+                "limits.max_usd",
+                "trn1.2xlarge",
+                "limits.max_total_hours",
+                "prices.json",
+            ),
         ),
     ],
 )
@@ -242,12 +253,9 @@ def test_the_owner_is_warned_once_with_what_to_do(aws: Aws) -> None:
     assert subject == f"Trainflow: {run.run_id} nears its limit"
     lines = text.splitlines()
     assert lines[1] == (
-        "What happened: the run has used 80 % of limits.max_usd: step 41 of 100, nodes for about 8.00 USD."
+        wording("run_limits.the_owner_is_warned_once_with_what_to_do.1", "80", "limits.max_usd", "41", "100")
     )
-    assert lines[2] == (
-        "Forecast: at its present rate the training would end at 2026-11-22 07:48 UTC and cost 19.80 USD, after the "
-        "limit."
-    )
+    assert lines[2] == (wording("run_limits.the_owner_is_warned_once_with_what_to_do.2", "2026", "07", "48", "19.80"))
     assert f"trainflow resume {run.run_id} --set limits.max_usd=VALUE" in text
     row = aws.table.find(run.run_id)
     assert row is not None
@@ -262,9 +270,7 @@ def test_a_forecast_without_prices_names_no_cost(aws: Aws) -> None:
     event = {"run_id": run.run_id, "execution_arn": run.execution_arn, "status": "RUNNING", "warning": warning}
     notify.lambda_handler(event, CONTEXT)
     ((_, text),) = aws.messages
-    assert text.splitlines()[2] == (
-        "Forecast: at its present rate the training would end at 2026-11-21 21:48 UTC, before the limit."
-    )
+    assert text.splitlines()[2] == (wording("run_limits.a_forecast_without_prices_names_no_cost", "2026", "21", "48"))
 
 
 def test_the_message_about_its_end_says_what_was_done_and_how_to_go_on(aws: Aws) -> None:

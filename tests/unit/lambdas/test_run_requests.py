@@ -21,6 +21,7 @@ from lambdas.logic.run_requests import (
     parse_request,
 )
 from tests.fakes.runs import SPEC, spec_with
+from tests.wording import wording
 from trainflow.errors import InvalidRunSpec, RunRequestInvalid
 from trainflow.spec.document import MAX_BYTES
 from trainflow.workflow.leftovers import Execution as KnownExecution
@@ -75,7 +76,9 @@ def test_a_file_of_another_kind_is_refused_by_its_name(key: str) -> None:
 def test_any_other_message_is_refused_and_nothing_worse(body: str) -> None:
     with pytest.raises(RunRequestInvalid) as refused:
         parse_request(body)
-    assert str(refused.value) == "A message is neither S3's event of an upload nor one of a schedule's."
+    assert str(refused.value) == wording(
+        "run_requests.any_other_message_is_refused_and_nothing_worse", "neither", "schedule"
+    )
 
 
 ENDED_AT = datetime(2026, 11, 21, 12, 0, 7, 654_000, tzinfo=UTC)

@@ -19,6 +19,7 @@ from lambdas.backends.slurm.forms import complaints, submission_form
 from lambdas.backends.slurm.rest import RestController
 from tests.unit.lambdas.conftest import Aws
 from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
+from tests.wording import wording
 from trainflow.deployment.slurm import Partition
 from trainflow.errors import ClusterAccessDenied, ClusterUnavailable, JobRefused
 
@@ -174,7 +175,9 @@ def test_a_server_of_an_unknown_version_is_refused_in_a_sentence(slurm: RestCont
     server.versions = (36,)
     with pytest.raises(ClusterAccessDenied) as refused:
         slurm.jobs()
-    assert str(refused.value) == ("http://slurm:6820 offers no version of Slurm's REST API from v0.0.38 to v0.0.44.")
+    assert str(refused.value) == (
+        wording("slurm_api.a_server_of_an_unknown_version_is_refused_in_a_sentence", "6820", "v0.0")
+    )
 
 
 def test_a_token_names_the_user_and_is_valid_for_ten_minutes_at_most(slurm: RestController, server: FakeServer) -> None:
@@ -226,7 +229,7 @@ def test_a_secret_without_a_key_is_a_named_error(slurm: RestController, aws: Aws
     with pytest.raises(ClusterAccessDenied) as refused:
         slurm.jobs()
     assert str(refused.value) == (
-        "The secret 'slurm-key' does not hold a key in base64; make it anew with `base64 -w 0` of the key."
+        wording("slurm_api.a_secret_without_a_key_is_a_named_error", "'slurm-key'", "`base64 -w 0`")
     )
 
 
@@ -278,8 +281,7 @@ def test_an_answer_of_a_gate_before_slurm_that_refuses_the_token_is_named(
     with pytest.raises(ClusterAccessDenied) as refused:
         slurm.jobs()
     assert str(refused.value) == (
-        "Slurm's REST API refused the token for the user 'trainer' (no reason given): SLURM_KEY_SECRET has to hold the "
-        "cluster's key."
+        wording("slurm_api.an_answer_of_a_gate_before_slurm_that_refuses_the_token_is_named", "'trainer'")
     )
 
 

@@ -19,6 +19,7 @@ from lambdas.logic.jobs import Job, job_of
 from tests.fakes.runs import run_on
 from tests.fakes.slurm import NOW, USER, FakeController, job_in_queue
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
+from tests.wording import wording
 from trainflow.deployment.functions import SLURM
 from trainflow.deployment.slurm import JobComment, Partition, Site, Submission
 from trainflow.errors import (
@@ -254,8 +255,9 @@ def test_a_record_is_missed_only_where_the_program_itself_has_failed(
     assert (found.phase, found.failure_reason, found.started_at) == (None, expected, NOW)
     if expected == NO_RECORD:
         assert found.failure_message == (
-            "ended with an error and without a record: its nodes have to reach SLURM_SHARED_FOLDER, SLURM_ENVIRONMENT "
-            "and the artifact bucket"
+            wording(
+                "slurm_backend.a_record_is_missed_only_where_the_program_itself_has_failed", "ENVIRONMENT", "artifact"
+            )
         )
 
 
@@ -544,7 +546,9 @@ def test_a_deployment_without_slurm_is_a_named_error(aws: Aws, monkeypatch: pyte
         monkeypatch.setenv(name, "")
     with pytest.raises(BackendNotInstalled) as missing:
         backends.connect("slurm").cancel("bert-slurm-0123456789ab")
-    assert str(missing.value) == "compute.backend is 'slurm', but this deployment has no Slurm cluster."
+    assert str(missing.value) == wording(
+        "slurm_backend.a_deployment_without_slurm_is_a_named_error", "compute.backend", "'slurm'"
+    )
 
 
 def test_what_runs_hold_are_their_jobs_that_have_not_ended_and_no_job_of_others() -> None:
@@ -580,7 +584,7 @@ def test_a_plan_shows_the_script_that_sbatch_would_be_given(
     found = preflight.lambda_handler({"plan": request}, CONTEXT)
     assert (found["jobs"], found["problems"]) == (
         [],
-        ["compute.backend is 'slurm', but this deployment has no Slurm cluster."],
+        [wording("slurm_backend.a_plan_shows_the_script_that_sbatch_would_be_given", "compute.backend", "'slurm'")],
     )
     monkeypatch.setenv("SLURM_API_URL", "https://slurm:6820")
     monkeypatch.setattr(

@@ -7,6 +7,7 @@ import pytest
 from lambdas.backends.slurm.fit import partition_findings
 from lambdas.logic.preflight.findings import Finding, Note, Problem
 from tests.fakes.runs import spec_with
+from tests.wording import wording
 from trainflow.deployment.slurm import Partition, default_partition
 from trainflow.spec.run_spec import parse_run_spec
 
@@ -22,7 +23,7 @@ def test_a_gang_that_fits_its_partition_has_nothing_in_its_way() -> None:
 
 def test_a_partition_that_does_not_exist_is_named() -> None:
     assert found(None) == [
-        Problem("compute.queue is 'trn1', but Slurm has no such partition; `sinfo` lists them."),
+        Problem(wording("slurm_fit.a_partition_that_does_not_exist_is_named", "compute.queue", "'trn1'", "`sinfo`")),
     ]
 
 
@@ -33,8 +34,13 @@ def test_a_partition_that_does_not_exist_is_named() -> None:
 def test_more_nodes_than_the_partition_may_give_are_refused(partition: Partition) -> None:
     assert found(partition, compute__num_nodes=17) == [
         Problem(
-            "compute.num_nodes is 17, but a job in the partition 'trn1' may have at most 16 nodes; ask for fewer, or "
-            "name another partition as compute.queue."
+            wording(
+                "slurm_fit.more_nodes_than_the_partition_may_give_are_refused",
+                "compute.num_nodes",
+                "17",
+                "'trn1'",
+                "16",
+            )
         )
     ]
 
@@ -43,8 +49,9 @@ def test_all_problems_are_reported_at_once() -> None:
     problems = found(Partition(name="trn1", num_nodes=1, max_minutes=90, is_up=False), limits__max_duration_hours=2)
     assert [type(each) for each in problems] == [Problem, Problem, Problem]
     assert problems[2] == Problem(
-        "limits.max_duration_hours is 2, but the partition 'trn1' ends jobs after 1.5 hours; ask for less, or name "
-        "another partition as compute.queue."
+        wording(
+            "slurm_fit.all_problems_are_reported_at_once", "limits.max_duration_hours", "'trn1'", "1.5", "compute.queue"
+        )
     )
 
 
@@ -52,19 +59,27 @@ def test_a_spec_that_names_no_queue_is_measured_by_the_default_partition() -> No
     default = Partition(name="main", num_nodes=1, is_up=False)
     assert found(default, compute__queue=None) == [
         Problem(
-            "compute.queue is left out, so it is Slurm's default 'main', which is not up and starts no jobs; "
-            "`scontrol` opens it."
+            wording(
+                "slurm_fit.a_spec_that_names_no_queue_is_measured_by_the_default_partition.1",
+                "compute.queue",
+                "'main'",
+                "`scontrol`",
+            )
         ),
         Problem(
-            "compute.num_nodes is 2, but a job in the partition 'main' may have at most 1 nodes; ask for fewer, or "
-            "name another partition as compute.queue."
+            wording(
+                "slurm_fit.a_spec_that_names_no_queue_is_measured_by_the_default_partition.2",
+                "compute.num_nodes",
+                "'main'",
+                "compute.queue",
+            )
         ),
     ]
 
 
 def test_what_was_not_checked_is_noted() -> None:
     assert found(None, compute__queue=None) == [
-        Note("compute.queue: left out, and Slurm does not report which partition is its default; none was checked.")
+        Note(wording("slurm_fit.what_was_not_checked_is_noted", "compute.queue"))
     ]
 
 
@@ -76,7 +91,14 @@ def test_a_gang_may_be_as_large_and_run_as_long_as_its_partition_allows() -> Non
 
 def test_a_partition_that_is_down_is_named_as_the_spec_names_it() -> None:
     assert found(Partition(name="trn1", num_nodes=2, is_up=False)) == [
-        Problem("compute.queue is 'trn1', which is not up and starts no jobs; `scontrol` opens it.")
+        Problem(
+            wording(
+                "slurm_fit.a_partition_that_is_down_is_named_as_the_spec_names_it",
+                "compute.queue",
+                "'trn1'",
+                "`scontrol`",
+            )
+        )
     ]
 
 

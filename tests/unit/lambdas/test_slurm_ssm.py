@@ -21,6 +21,7 @@ from lambdas.backends.slurm import ssm as slurm_ssm
 from lambdas.backends.slurm.forms import comment_form
 from lambdas.backends.slurm.ssm import MAX_CHARACTERS, SsmController
 from tests.unit.lambdas.test_slurm_forms import COMMENT, JOB
+from tests.wording import wording
 from trainflow.deployment.slurm import Partition, SlurmJob
 from trainflow.errors import ClusterUnavailable, JobRefused, ServiceUnavailable
 
@@ -102,7 +103,7 @@ def test_a_refusal_of_sbatch_is_reported_with_its_message(slurm: SsmController, 
     with pytest.raises(JobRefused) as refused:
         slurm.submit(JOB, after=[])
     assert str(refused.value) == (
-        "Slurm refuses the job 'bert-0123456789ab-training-1': sbatch: error: invalid partition specified: trn1."
+        wording("slurm_ssm.a_refusal_of_sbatch_is_reported_with_its_message", "'bert-0123456789ab-training-1'")
     )
 
 

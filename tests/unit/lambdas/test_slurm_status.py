@@ -11,6 +11,7 @@ from lambdas.backends.slurm.status import is_over, job_status, pending_reason
 from lambdas.logic.departures import PodEvidence
 from lambdas.logic.gang_failures import failure
 from tests.fakes.slurm import NOW, job_in_queue
+from tests.wording import wording
 from trainflow.errors import JobDeadlineExceeded, ScriptFailed, TrainflowError, named_errors
 from trainflow.observed.job import JobStatus
 from trainflow.protocol.slurm_job import JobRecord, NodeRecord
@@ -129,7 +130,11 @@ def test_the_first_node_that_failed_is_the_cause_and_gives_the_message() -> None
         ("PartitionTimeLimit", "its time limit is above its partition's: PartitionTimeLimit"),
         (
             "ReqNodeNotAvail, UnavailableNodes:n1",
-            "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n1",
+            wording(
+                "slurm_status.what_a_job_waits_for_is_shown_as_slurms_reason_and_as_a_sentence",
+                "ReqNodeNotAvail",
+                "UnavailableNodes",
+            ),
         ),
         ("SomethingNew", "SomethingNew"),
         (None, None),
@@ -144,16 +149,20 @@ def test_what_a_job_waits_for_is_shown_as_slurms_reason_and_as_a_sentence(
 def test_a_reason_that_slurm_repeats_is_shown_once() -> None:
     job = job_in_queue(NAME, reason="ReqNodeNotAvail", description="ReqNodeNotAvail, UnavailableNodes:n[0-1]")
     assert pending_reason(job) == (
-        "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n[0-1]"
+        wording("slurm_status.a_reason_that_slurm_repeats_is_shown_once", "ReqNodeNotAvail", "UnavailableNodes")
     )
 
 
 def test_a_description_of_something_else_is_added_to_the_reason() -> None:
     job = job_in_queue(NAME, reason="Priority", description="behind 3 others")
-    assert pending_reason(job) == "jobs of higher priority come first: Priority; behind 3 others"
+    assert pending_reason(job) == wording("slurm_status.a_description_of_something_else_is_added_to_the_reason.1", "3")
     longer = job_in_queue(NAME, reason="ReqNodeNotAvail, UnavailableNodes:n1", description="ReqNodeNotAvail")
     assert pending_reason(longer) == (
-        "nodes that it needs are down, drained or reserved: ReqNodeNotAvail, UnavailableNodes:n1"
+        wording(
+            "slurm_status.a_description_of_something_else_is_added_to_the_reason.2",
+            "ReqNodeNotAvail",
+            "UnavailableNodes",
+        )
     )
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.wording import wording
 from trainflow.observed.step import Step
 from trainflow.page.curves import RunCurves, Window, metric_title, titles_of_all
 
@@ -63,7 +64,9 @@ def test_a_curve_is_told_in_words_with_its_values_that_are_not_finite() -> None:
 
     [loss] = curves.payload(Window())["metrics"]
 
-    assert loss["description"] == ("Loss: 2 at step 3, the newest of 2; lowest 2, highest 4. 1 value not finite.")
+    assert loss["description"] == (
+        wording("curves.a_curve_is_told_in_words_with_its_values_that_are_not_finite", "2", "3", "1")
+    )
     assert loss["notFinite"] == [2]
     assert curves.not_finite() == [("Loss", 1)]
     json.dumps(loss, allow_nan=False)

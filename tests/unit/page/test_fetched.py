@@ -12,6 +12,7 @@ from recorded_runs import recorded
 from starlette.testclient import TestClient
 
 from tests.fakes.replayed_place import ReplayedDeployment
+from tests.wording import wording
 from trainflow.client.place import LogNotFound, LogRequest
 from trainflow.page.app import PageApp
 from trainflow.page.fetched import FetchedLogs, OpenLog
@@ -129,7 +130,7 @@ def test_of_a_very_long_log_the_beginning_is_fetched(
     closing.append(logs)
     log = whole(logs, "p")
     assert log.path.stat().st_size == 1024**2
-    assert log.note == "Only the first 1 MiB are here; `trainflow logs` has the rest."
+    assert log.note == wording("fetched.of_a_very_long_log_the_beginning_is_fetched", "`trainflow logs`")
 
 
 def test_the_page_answers_with_the_log_of_a_rank_that_is_not_followed(tmp_path: Path) -> None:

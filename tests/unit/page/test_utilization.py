@@ -10,6 +10,7 @@ import pytest
 from recorded_runs import recorded
 from replay import snapshot_at
 
+from tests.wording import wording
 from trainflow.client.observe.utilization import Utilization
 from trainflow.client.place import PlaceRefused
 from trainflow.observed.run_state import RunState
@@ -70,7 +71,7 @@ def test_a_missing_permission_is_one_sentence() -> None:
     place = Place()
     place.answer = PlaceRefused("These credentials may not call cloudwatch:ListMetrics: no.")
     assert settled(NodesOfRun(place, RUN.run_id), HALFWAY) == Busy(
-        None, "How busy the nodes are is not known: These credentials may not call cloudwatch:ListMetrics: no."
+        None, wording("utilization.a_missing_permission_is_one_sentence", "ListMetrics")
     )
 
 

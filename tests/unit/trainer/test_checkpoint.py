@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.wording import wording
 from trainer.checkpoints import checkpoint
 from trainer.checkpoints.checkpoint import Progress
 from trainer.checkpoints.checkpoint_files import CheckpointFile
@@ -364,8 +365,13 @@ def test_a_checkpoint_that_does_not_know_a_setting_says_so(tmp_path: Path) -> No
     step, (said,) = newest(tmp_path, with_settings())
     assert step == 1
     assert said == (
-        "The checkpoint step-00000001.pt does not say with which data_order, dataset, global_batch_size, "
-        "learning_rate, max_steps, optimizer, precision it was made."
+        wording(
+            "checkpoint.a_checkpoint_that_does_not_know_a_setting_says_so",
+            "data_order",
+            "global_batch_size",
+            "learning_rate",
+            "max_steps",
+        )
     )
 
 
@@ -377,8 +383,17 @@ def test_of_a_mixed_folder_the_newest_that_fits_is_taken_and_the_others_are_name
     step, said = newest(tmp_path, TRAINING)
     assert step == 1
     assert said == [
-        "The checkpoint step-00000003.pt is skipped: its checksum does not match its record.",
-        "The checkpoint step-00000002.pt is skipped: --hidden_size is 128 and the checkpoint was made with 64.",
+        wording(
+            "checkpoint.of_a_mixed_folder_the_newest_that_fits_is_taken_and_the_others_are_named.1",
+            "skipped",
+            "checksum",
+        ),
+        wording(
+            "checkpoint.of_a_mixed_folder_the_newest_that_fits_is_taken_and_the_others_are_named.2",
+            "hidden_size",
+            "128",
+            "64",
+        ),
     ]
 
 

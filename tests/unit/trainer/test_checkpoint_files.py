@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wording import wording
 from trainer.checkpoints import checkpoint_files
 from trainer.checkpoints.checkpoint_files import CheckpointFile, Record
 from trainer.runtime.errors import CheckpointInvalid, StorageFailed
@@ -146,7 +147,9 @@ def test_a_checkpoint_that_does_not_fit_is_skipped_like_a_damaged_one(tmp_path: 
     )
     assert found is not None
     assert found.record.step == 1
-    assert said == ["The checkpoint step-00000002.pt is skipped: it is of another model."]
+    assert said == [
+        wording("checkpoint_files.a_checkpoint_that_does_not_fit_is_skipped_like_a_damaged_one", "skipped", "another")
+    ]
 
 
 def to_resume(folder: Path) -> CheckpointFile | None:

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from tests.wording import wording
 from trainer.node_figures import (
     EXCHANGE,
     MEMORY,
@@ -100,20 +101,19 @@ def test_a_device_that_does_not_start_is_a_nodes_own_and_a_group_that_is_not_for
     nodes = measured(Measured(), "NRT_INIT failed", Measured())
     assert list(finding_of_start(nodes, MEMORY).unhealthy) == [1]
     assert finding_of_start(nodes, EXCHANGE) == Finding(
-        inconclusive="The exchange of data between nodes failed the test before the training, or was slow, on 1 of 3 "
-        "nodes (NRT_INIT failed), so the test names no node, and the training starts."
+        inconclusive=wording(
+            "node_figures.a_device_that_does_not_start_is_a_nodes_own_and_a_group_that_is_not_formed_is_not", "1", "3"
+        )
     )
 
 
 def test_the_sentences_have_both_figures() -> None:
     assert finding(measured(800.0, 120.0, 790.0), MEMORY).unhealthy[1] == (
-        "The memory of this node's devices reached 120 GB/s in the test before the training, and the median of the "
-        "gang's 3 nodes is 790 GB/s."
+        wording("node_figures.the_sentences_have_both_figures.1", "120", "790")
     )
     peers = [Measured(gigabytes_per_second=8.0, seconds=0.6)] * 2
     assert finding([*peers, LATE], MEMORY, seconds=31.2).unhealthy[2] == (
-        "The memory of this node's devices has not been measured in the test before the training after 31 seconds; "
-        "other nodes of the gang took 0.6 seconds at most."
+        wording("node_figures.the_sentences_have_both_figures.2", "31", "0.6")
     )
 
 

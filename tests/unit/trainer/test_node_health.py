@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.plans import launch_of, node_of, words_of
 from tests.waiting import wait_until
+from tests.wording import wording
 from trainer import node_measurements, node_verdict
 from trainer.device.cpu import CpuDevice
 from trainer.helpers import install
@@ -31,7 +32,13 @@ def test_the_test_meets_at_the_port_after_the_trainings() -> None:
     words = node_health.test_of(NodeTest(processes=8), node)
     assert words[:3] == [sys.executable, "-m", "torch.distributed.run"]
     assert " ".join(words[3:]) == (
-        "--nnodes 4 --node_rank 2 --master_addr pod-0.job --master_port 23457 --nproc_per_node 8 -m trainer.node_test"
+        wording(
+            "node_health.the_test_meets_at_the_port_after_the_trainings",
+            "node_rank",
+            "master_addr",
+            "master_port",
+            "23457",
+        )
     )
 
 
@@ -48,7 +55,9 @@ def test_the_node_that_the_verdict_names_reports_itself_and_its_peers_follow(mon
     verdict = Verdict(unhealthy={2: "Slow."}, acknowledged=True)
     with pytest.raises(NodeUnhealthy) as own:
         node_health.require_health(verdict, 2)
-    assert str(own.value) == "Slow. compute.check_nodes: false in the run's spec trains without the test."
+    assert str(own.value) == wording(
+        "node_health.the_node_that_the_verdict_names_reports_itself_and_its_peers_follow", "compute.check_nodes"
+    )
     with pytest.raises(PeerLost, match=r"Node 2 of the gang .* compute\.check_nodes: false"):
         node_health.require_health(verdict, 0)
 
@@ -97,15 +106,17 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         (process(FOUND, *HANGS), "Tested."),
         (
             process("node_verdict.mark_started(folder)", *HANGS),
-            "The test of the nodes hangs after 0.2 seconds; the training starts without its result.",
+            wording("node_health.whatever_happens_to_the_test_it_is_ended_and_the_gang_trains.1", "0.2"),
         ),
         (
             process("sys.exit(1)"),
-            "The test of the nodes has ended without a result (exit code 1); the training starts without its result.",
+            wording("node_health.whatever_happens_to_the_test_it_is_ended_and_the_gang_trains.2", "1"),
         ),
         (
             process("os.kill(os.getpid(), signal.SIGSEGV)"),
-            "The test of the nodes has ended without a result (exit code -11); the training starts without its result.",
+            wording(
+                "node_health.whatever_happens_to_the_test_it_is_ended_and_the_gang_trains.3", "training", "without"
+            ),
         ),
     ],
     ids=["ends", "fails", "hangs at its end", "hangs", "without a verdict", "crashes"],

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.wording import wording
 from trainer import precompile
 from trainer.compiler import compilation
 from trainer.compiler.compilation import GraphCounts
@@ -127,11 +128,11 @@ def test_the_report_is_worded_as_neurons_tool_does() -> None:
     graphs = GraphCounts(total=6, failed=1, cached=2, failed_names=("forward (bert.py:40)",))
     lines = compilation.report(graphs, now=datetime(2022, 12, 21, 0, 7, 10, 925, tzinfo=UTC))
     assert lines == [
-        "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Failed graph: forward (bert.py:40)",
+        wording("precompile.the_report_is_worded_as_neurons_tool_does.1", "2022", "00", "07", "10.000925"),
         "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total graphs: 6",
-        "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total successful compilations: 5",
-        "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total failed compilations: 1",
-        "2022-12-21 00:07:10.000925: INFO ||PARALLEL_COMPILE||: Total cached graphs: 2",
+        wording("precompile.the_report_is_worded_as_neurons_tool_does.2", "2022", "00", "07", "10.000925"),
+        wording("precompile.the_report_is_worded_as_neurons_tool_does.3", "2022", "00", "07", "10.000925"),
+        wording("precompile.the_report_is_worded_as_neurons_tool_does.4", "2022", "00", "07", "10.000925"),
     ]
 
 

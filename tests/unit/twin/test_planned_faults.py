@@ -9,6 +9,7 @@ import pytest
 from local.aws.faults import Fault
 from local.fault_file import Faults, read_faults
 from local.planned_faults import PlannedFaults
+from tests.wording import wording
 from trainflow.client.place import PlaceUnavailable
 
 CRASH = Fault(error="Runtime.ExitError")
@@ -76,7 +77,9 @@ def test_a_fault_happens_with_the_calls_that_it_names_and_no_others(tmp_path: Pa
     assert [plan("trainflow-PollJob", {}) for _ in range(4)] == [None, CRASH, CRASH, None]
     assert plan("trainflow-Notify", {}) is None
     assert plan.results() == [
-        "Injected: calls 2 to 3 of PollJob fail with Runtime.ExitError, before the function has acted."
+        wording(
+            "planned_faults.a_fault_happens_with_the_calls_that_it_names_and_no_others", "PollJob", "Runtime.ExitError"
+        )
     ]
 
 
@@ -93,8 +96,8 @@ def test_what_never_came_or_came_in_part_is_told(tmp_path: Path) -> None:
     text = "functions: [{state: DeleteJob}, {function: Notify, calls: 3}]\nthrottling: [{service: s3, request: 2}]"
     plan = planned(text, tmp_path)
     assert plan.announced() == [
-        "Fault: call 1 of DeleteJob fails with Runtime.ExitError, before the function has acted.",
-        "Fault: calls 1 to 3 of Notify fail with Runtime.ExitError, before the function has acted.",
+        wording("planned_faults.what_never_came_or_came_in_part_is_told.1", "DeleteJob", "Runtime.ExitError"),
+        wording("planned_faults.what_never_came_or_came_in_part_is_told.2", "Runtime.ExitError"),
         "Fault: request 2 of s3:* is throttled with SlowDown.",
     ]
     plan.started()

@@ -13,6 +13,7 @@ from botocore import exceptions
 from moto import mock_aws
 
 from tests.fakes.aws_account import Given, GivenAccount, refusal
+from tests.wording import wording
 from trainflow.cli.account.aws import Account
 from trainflow.cli.account.facts import (
     ClusterVersion,
@@ -62,7 +63,7 @@ class TestWhoAsks:
             (refusal("InvalidClientTokenId"), "AWS does not know the access key"),
             (
                 refusal("SignatureDoesNotMatch"),
-                "AWS refuses the signature: the secret key or this machine's clock is wrong",
+                wording("aws.a_caller_without_credentials_gets_the_reason", "signature", "machine"),
             ),
             (refusal("Throttling"), "sts:GetCallerIdentity answered Throttling"),
             (exceptions.NoCredentialsError(), "there are no AWS credentials"),

@@ -22,6 +22,7 @@ from tests.unit.cli.account.healthy import (
     troubles,
     with_quota,
 )
+from tests.wording import wording
 from trainflow.cli.account.checks import findings
 from trainflow.cli.account.facts import (
     ClusterVersion,
@@ -112,7 +113,7 @@ def _reserved(**changes: Any) -> Reservation:
         (
             {},
             {"bootstrap_version": 5},
-            ("bootstrap", "fails", "the CDK bootstrap is of version 5, and the templates need 6 or newer"),
+            ("bootstrap", "fails", wording("checks.what_would_fail_or_surprise_is_said.1", "5", "6")),
         ),
         (
             {},
@@ -160,14 +161,13 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "leftovers",
                 "surprises",
-                "no stack of trainflow is there, but resources with its tag are: "
-                "arn:aws:fsx:us-west-2:1:file-system/fs-1, arn:aws:ec2:us-west-2:1:vpc/vpc-1",
+                wording("checks.what_would_fail_or_surprise_is_said.2", "1"),
             ),
         ),
         (
             {},
             {"zones": frozenset({"usw2-az2", "usw2-az4"})},
-            ("zones", "fails", "network.second_zone_id: this account has no zone usw2-az1 in us-west-2"),
+            ("zones", "fails", wording("checks.what_would_fail_or_surprise_is_said.3", "network.second_zone_id")),
         ),
         (
             {},
@@ -175,7 +175,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "instance types",
                 "fails",
-                "capacity.nodegroups: usw2-az4 does not offer trn1.32xlarge, which is offered in usw2-az1",
+                wording("checks.what_would_fail_or_surprise_is_said.4", "capacity.nodegroups", "trn1.32xlarge"),
             ),
         ),
         (
@@ -184,7 +184,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "instance types",
                 "fails",
-                "usw2-az4 offers neither t3a.large nor t3.large, the types of the permanent nodes",
+                wording("checks.what_would_fail_or_surprise_is_said.5", "t3a.large", "t3.large"),
             ),
         ),
         (
@@ -193,7 +193,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "vCPU quotas",
                 "surprises",
-                "Running On-Demand Trn instances (L-2C3B7624) is 8 vCPUs, and one node takes 128",
+                wording("checks.what_would_fail_or_surprise_is_said.6", "128"),
             ),
         ),
         (
@@ -202,7 +202,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "vCPU quotas",
                 "surprises",
-                "Running On-Demand Trn instances (L-2C3B7624) is 0 vCPUs, and one node takes 128",
+                wording("checks.what_would_fail_or_surprise_is_said.7", "128"),
             ),
         ),
         (
@@ -211,8 +211,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "vCPU quotas",
                 "fails",
-                "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances (L-1216C47A) is 1 vCPUs, and the "
-                "permanent nodes take 2",
+                wording("checks.what_would_fail_or_surprise_is_said.8", "1", "2"),
             ),
         ),
         (
@@ -221,7 +220,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "vCPU quotas",
                 "surprises",
-                "Running On-Demand Trn instances (L-2C3B7624) is 128 vCPUs, and all nodes at their largest take 288",
+                wording("checks.what_would_fail_or_surprise_is_said.9", "128", "288"),
             ),
         ),
         (
@@ -230,24 +229,28 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "vCPU quotas",
                 "surprises",
-                "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances (L-1216C47A) is 40 vCPUs, and "
-                "capacity.vcpu_quotas.standard_on_demand says 64",
+                wording(
+                    "checks.what_would_fail_or_surprise_is_said.10",
+                    "40",
+                    "capacity.vcpu_quotas.standard_on_demand",
+                    "64",
+                ),
             ),
         ),
         (
             {},
             {"quotas": with_quota("L-F678F1CE", Quota(5, 5))},
-            ("quotas", "fails", "VPCs per Region (L-F678F1CE): 5 of 5 VPCs are in use, and 1 more are needed"),
+            ("quotas", "fails", wording("checks.what_would_fail_or_surprise_is_said.11", "5", "1")),
         ),
         (
             {},
             {"quotas": with_quota("L-0263D0A3", Quota(5, 5))},
-            ("quotas", "fails", "EC2-VPC Elastic IPs (L-0263D0A3): 5 of 5 addresses are in use, and 1 more are needed"),
+            ("quotas", "fails", wording("checks.what_would_fail_or_surprise_is_said.12", "5", "1")),
         ),
         (
             {},
             {"quotas": with_quota("L-1194D53C", Quota(100, 100))},
-            ("quotas", "fails", "Clusters (L-1194D53C): 100 of 100 clusters are in use, and 1 more are needed"),
+            ("quotas", "fails", wording("checks.what_would_fail_or_surprise_is_said.13", "100")),
         ),
         (
             {},
@@ -255,14 +258,13 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "quotas",
                 "fails",
-                "Lustre Persistent_2 storage capacity (L-8F1B9C74): 1200 of 1200 GiB are in use, and 1200 more are "
-                "needed",
+                wording("checks.what_would_fail_or_surprise_is_said.14", "1200"),
             ),
         ),
         (
             {},
             {"quotas": with_quota("L-B99A9384", Quota(10))},
-            ("quotas", "surprises", "Lambda runs 10 functions at once (L-B99A9384); new accounts have 10"),
+            ("quotas", "surprises", wording("checks.what_would_fail_or_surprise_is_said.15", "10")),
         ),
         (
             {},
@@ -295,7 +297,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "kubernetes version",
                 "surprises",
-                "standard support of Kubernetes 1.36 ends on 2026-12-24, in 32 days",
+                wording("checks.what_would_fail_or_surprise_is_said.16", "1.36", "2026", "32"),
             ),
         ),
         (
@@ -325,7 +327,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "cluster",
                 "fails",
-                "the cluster trainflow is of Kubernetes 1.34, and the configuration says 1.36",
+                wording("checks.what_would_fail_or_surprise_is_said.17", "1.34", "1.36"),
             ),
         ),
         (
@@ -348,8 +350,13 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "node image",
                 "fails",
-                "capacity.neuron_ami_release: EKS has no Neuron release 1.36.1-20260728: that of 20260728 is "
-                "1.36.2-20260728",
+                wording(
+                    "checks.what_would_fail_or_surprise_is_said.18",
+                    "capacity.neuron_ami_release",
+                    "1.36.1",
+                    "20260728",
+                    "1.36.2",
+                ),
             ),
         ),
         (
@@ -375,8 +382,7 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "service-linked roles",
                 "fails",
-                "AWSServiceRoleForAmazonEKS does not exist, and CloudFormation may not make it "
-                "(iam:CreateServiceLinkedRole)",
+                wording("checks.what_would_fail_or_surprise_is_said.19", "CloudFormation", "CreateServiceLinkedRole"),
             ),
         ),
         (
@@ -400,7 +406,11 @@ def _reserved(**changes: Any) -> Reservation:
         (
             {"cluster__public_endpoint_cidrs": []},
             {},
-            ("way in", "surprises", "the API server is private: cluster.public_endpoint_cidrs is empty"),
+            (
+                "way in",
+                "surprises",
+                wording("checks.what_would_fail_or_surprise_is_said.20", "cluster.public_endpoint_cidrs"),
+            ),
         ),
         (
             {},
@@ -408,7 +418,13 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "way in",
                 "surprises",
-                "this machine's address 198.51.100.1 is not in cluster.public_endpoint_cidrs (203.0.113.0/24)",
+                wording(
+                    "checks.what_would_fail_or_surprise_is_said.21",
+                    "198.51.100.1",
+                    "cluster.public_endpoint_cidrs",
+                    "203.0.113.0",
+                    "24",
+                ),
             ),
         ),
         (
@@ -417,7 +433,13 @@ def _reserved(**changes: Any) -> Reservation:
             (
                 "way in",
                 "surprises",
-                "this machine's address 2001:db8::1 is not in cluster.public_endpoint_cidrs (203.0.113.0/24)",
+                wording(
+                    "checks.what_would_fail_or_surprise_is_said.22",
+                    "2001",
+                    "cluster.public_endpoint_cidrs",
+                    "203.0.113.0",
+                    "24",
+                ),
             ),
         ),
         ({"alarms__emails": []}, {}, ("alarms", "surprises", "alarms.emails is empty")),
@@ -520,7 +542,9 @@ def test_a_log_group_left_by_a_rolled_back_stack_is_reported() -> None:
         (EksCluster("1.36", "FAILED", "API", None), "the cluster theirs is FAILED"),
         (
             EksCluster("1.36", "ACTIVE", "CONFIG_MAP", None),
-            "the cluster theirs knows no access entries (authentication mode CONFIG_MAP)",
+            wording(
+                "checks.an_existing_cluster_has_to_be_found_and_support_access_entries", "entries", "authentication"
+            ),
         ),
     ],
 )
@@ -555,7 +579,7 @@ def test_a_slurm_cluster_needs_its_image_and_its_quota() -> None:
         (
             "vCPU quotas",
             "surprises",
-            "Running On-Demand Trn instances (L-2C3B7624) is 288 vCPUs, and all nodes at their largest take 416",
+            wording("checks.a_slurm_cluster_needs_its_image_and_its_quota", "288", "416"),
         ),
         ("named resources", "fails", "slurm.pcs.ami_id: there is no ami-0123456789abcdef0 in us-west-2"),
     ]

@@ -13,6 +13,7 @@ import urllib3
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wording import wording
 from trainflow.cli.account.facts import Unknown
 from trainflow.cli.account.needs import Artifact
 from trainflow.cli.account.registries import (
@@ -74,7 +75,10 @@ def test_a_registry_that_wants_no_token_is_believed(status: int, there: bool) ->
     [
         ({}, "public.ecr.aws did not answer (ProtocolError)"),
         ({MANIFEST: (503, {}, b"")}, "public.ecr.aws answered 503"),
-        ({MANIFEST: (401, {}, b"")}, "public.ecr.aws wants a login of a kind that is not known here"),
+        (
+            {MANIFEST: (401, {}, b"")},
+            wording("registries.a_registry_that_does_not_answer_is_unknown", "public.ecr.aws"),
+        ),
         (
             {MANIFEST: (401, {"WWW-Authenticate": CHALLENGE}, b""), TOKEN: (403, {}, b"")},
             "public.ecr.aws gave no token (403)",

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.staging.object_server import ObjectServer
+from tests.wording import wording
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import manifest
 
@@ -35,7 +36,7 @@ def test_what_sha256sum_writes_is_read(tmp_path: Path) -> None:
         ),
         (
             f"{SUM}  a\n\n{SUM}  ./a\n",
-            "Line 3 of the manifest s3://b/SUMS names 'a' a second time; remove one of them.",
+            wording("manifest.a_line_that_is_none_is_named", "'a'"),
         ),
     ],
 )
@@ -76,27 +77,24 @@ def test_what_is_larger_than_any_manifest_is_not_read(server: ObjectServer, monk
     monkeypatch.setattr(manifest, "LARGEST_BYTES", 67)
     with pytest.raises(DatasetInvalid) as refused:
         manifest.read("s3://datasets/SUMS", unsigned=False, region=None)
-    assert str(refused.value) == "s3://datasets/SUMS has 68 bytes, so it is no manifest; correct the URL."
+    assert str(refused.value) == wording("manifest.what_is_larger_than_any_manifest_is_not_read", "68")
 
 
 def test_a_manifest_that_is_not_there_is_named(server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DatasetNotFound) as missing:
         manifest.read("s3://datasets/SUMS", unsigned=False, region=None)
-    assert str(missing.value) == "The bucket 'datasets' has no object 'SUMS'; upload it or correct the URL."
+    assert str(missing.value) == wording("manifest.a_manifest_that_is_not_there_is_named.1", "'datasets'", "'SUMS'")
     with pytest.raises(ConfigInvalid) as other:
         manifest.read("https://example.com/SUMS", unsigned=False, region=None)
     assert str(other.value) == (
-        "--manifest_url is 'https://example.com/SUMS'; put the manifest into a bucket and give its s3:// URL."
+        wording("manifest.a_manifest_that_is_not_there_is_named.2", "manifest_url", "'https://example.com/SUMS'")
     )
     with pytest.raises(ConfigInvalid, match=r"--manifest_url is 's3://datasets'; it has to look like s3://bucket/key"):
         manifest.read("s3://datasets", unsigned=False, region=None)
     monkeypatch.setenv("AWS_PROFILE", "of-nobody")
     with pytest.raises(DatasetNotFound) as unread:
         manifest.read("s3://datasets/SUMS", unsigned=False, region=None)
-    assert str(unread.value) == (
-        "s3://datasets/SUMS cannot be read (The config profile (of-nobody) could not be found); check endpoint and "
-        "credentials."
-    )
+    assert str(unread.value) == (wording("manifest.a_manifest_that_is_not_there_is_named.3", "endpoint", "credentials"))
 
 
 def test_a_file_that_is_not_as_the_manifest_says_is_named_with_both_checksums() -> None:
@@ -107,7 +105,9 @@ def test_a_file_that_is_not_as_the_manifest_says_is_named_with_both_checksums() 
     )
     with pytest.raises(DatasetInvalid) as more:
         manifest.require({"a": SUM}, "b", SUM)
-    assert str(more.value) == ("The manifest does not name the file 'b'; add it to the manifest, or leave it out.")
+    assert str(more.value) == (
+        wording("manifest.a_file_that_is_not_as_the_manifest_says_is_named_with_both_checksums", "'b'")
+    )
     manifest.require({"a": SUM}, "a", SUM)
 
 
@@ -115,6 +115,6 @@ def test_a_file_that_the_manifest_names_and_the_data_set_lacks_is_named() -> Non
     with pytest.raises(DatasetInvalid) as refused:
         manifest.require_all({"b": SUM, "a": SUM, "c": SUM}, {"c"}, url="s3://b/a.tar")
     assert str(refused.value) == (
-        "s3://b/a.tar does not hold 'a', which the manifest names (2 such files); upload it, or correct the manifest."
+        wording("manifest.a_file_that_the_manifest_names_and_the_data_set_lacks_is_named", "a.tar", "'a'")
     )
     manifest.require_all({"c": SUM}, {"c", "d"}, url="s3://b/a.tar")

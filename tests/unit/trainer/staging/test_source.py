@@ -16,6 +16,7 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from tests.unit.trainer.staging.object_server import ObjectServer, Read, certificate, serving
+from tests.wording import wording
 from trainer.runtime import s3
 from trainer.runtime.errors import ConfigInvalid, DatasetInvalid, DatasetNotFound
 from trainer.staging import source
@@ -66,16 +67,14 @@ def test_a_key_that_is_no_path_is_refused(server: ObjectServer, key: str) -> Non
 def test_an_empty_prefix_is_named(server: ObjectServer) -> None:
     with pytest.raises(DatasetNotFound) as refused:
         open_source("s3://datasets/corpus/")
-    assert str(refused.value) == (
-        "There is no object below s3://datasets/corpus/; upload the data set or correct the URL."
-    )
+    assert str(refused.value) == (wording("source.an_empty_prefix_is_named", "datasets", "correct"))
 
 
 def test_an_empty_archive_is_named(server: ObjectServer) -> None:
     server.objects = {"a.tar": b""}
     with pytest.raises(DatasetInvalid) as refused:
         open_source("s3://datasets/a.tar")
-    assert str(refused.value) == "The archive s3://datasets/a.tar is empty, so it is truncated or no tar archive."
+    assert str(refused.value) == wording("source.an_empty_archive_is_named", "a.tar")
 
 
 def test_an_archive_is_known_by_its_etag_and_read_at_the_address_of_its_key(server: ObjectServer) -> None:
@@ -119,9 +118,9 @@ def test_an_object_below_a_prefix_is_known_by_its_own_etag_and_url(server: Objec
     ("code", "words"),
     [
         ("NoSuchBucket", "There is no bucket 'b'; correct the URL s3://b/k."),
-        ("NoSuchKey", "The bucket 'b' has no object 'k'; upload it or correct the URL."),
-        ("AccessDenied", "s3://b/k may not be read; check the URL, and give the pod's role s3:GetObject on it."),
-        ("SlowDown", "s3://b/k cannot be read: S3 answers SlowDown; check URL and permissions."),
+        ("NoSuchKey", wording("source.what_s3_refuses_is_explained.1", "'b'", "'k'")),
+        ("AccessDenied", wording("source.what_s3_refuses_is_explained.2", "GetObject")),
+        ("SlowDown", wording("source.what_s3_refuses_is_explained.3", "SlowDown")),
     ],
 )
 def test_what_s3_refuses_is_explained(code: str, words: str) -> None:
@@ -158,9 +157,7 @@ def test_the_digest_of_a_prefix_is_that_of_its_list_for_ever() -> None:
 def test_an_archive_from_the_web_needs_a_checksum() -> None:
     with pytest.raises(ConfigInvalid) as refused:
         open_source("https://example.com/a.tar")
-    assert str(refused.value) == (
-        "--sha256 is missing; nothing else tells whether https://example.com/a.tar gives what it should."
-    )
+    assert str(refused.value) == (wording("source.an_archive_from_the_web_needs_a_checksum", "example.com", "a.tar"))
 
 
 def test_addresses_are_those_of_the_buckets_region_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,5 +321,5 @@ def test_objects_that_may_not_be_listed_are_named_with_the_permission_that_is_mi
                 client, s3.parse("s3://corpora/wiki/", option="--url", key_required=True), "https://corpora.example/"
             )
     assert str(refused.value) == (
-        "s3://corpora/wiki/ may not be read; check the URL, and give the pod's role s3:ListBucket on it."
+        wording("source.objects_that_may_not_be_listed_are_named_with_the_permission_that_is_missing", "ListBucket")
     )

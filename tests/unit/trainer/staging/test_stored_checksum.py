@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.wording import wording
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging.stored_checksum import StoredChecksum, Verification, find
 
@@ -107,10 +108,7 @@ def test_damaged_bytes_are_named_with_both_checksums() -> None:
     verification.update(0, b"a")
     with pytest.raises(DatasetInvalid) as refused:
         verification.require("s3://b/k.tar")
-    assert str(refused.value) == (
-        "The bytes of s3://b/k.tar have CRC32 6Le+Qw== and S3 keeps AAAAAA==: they were damaged on the way; start "
-        "again, and upload the object again if that does not help."
-    )
+    assert str(refused.value) == (wording("stored_checksum.damaged_bytes_are_named_with_both_checksums", "k.tar"))
 
 
 @pytest.mark.parametrize("algorithm", list(DIGESTS))

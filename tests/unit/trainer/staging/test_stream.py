@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.wording import wording
 from trainer.runtime.errors import DatasetInvalid
 from trainer.staging import stream
 from trainer.staging.source import RemoteFile
@@ -66,7 +67,12 @@ def test_a_stream_may_have_as_many_bytes_as_are_allowed_and_no_more() -> None:
     with pytest.raises(DatasetInvalid) as refused:
         stream_of(bytes(1235), most=1234).read(1)
     assert str(refused.value) == (
-        "The archive unpacks to more than 1,234 bytes; if that is meant, raise dataset.max_expansion (--max_expansion)."
+        wording(
+            "stream.a_stream_may_have_as_many_bytes_as_are_allowed_and_no_more",
+            "1,234",
+            "dataset.max_expansion",
+            "max_expansion",
+        )
     )
 
 

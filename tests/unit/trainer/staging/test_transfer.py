@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainer.staging.object_server import ObjectServer, Read, certificate, serving
+from tests.wording import wording
 from trainer.runtime.errors import DatasetNotFound, StorageFailed
 from trainer.staging import transfer
 from trainer.staging.source import RemoteFile, open_source
@@ -213,7 +214,7 @@ def test_a_public_file_is_read_without_credentials(
     assert server.authorized == [False]
     with pytest.raises(DatasetNotFound) as refused:
         reader()
-    assert str(refused.value) == "There are no AWS credentials; give the pod a role, or --no_sign_request true."
+    assert str(refused.value) == wording("transfer.a_public_file_is_read_without_credentials", "no_sign_request")
 
 
 def test_each_pause_before_another_attempt_is_twice_as_long(
@@ -240,7 +241,7 @@ def test_an_object_that_was_replaced_meanwhile_is_not_mixed_up(server: ObjectSer
     server.objects["corpus.tar"] = CONTENT[::-1]
     with pytest.raises(DatasetNotFound) as refused:
         list(answers)
-    assert str(refused.value) == "s3://datasets/corpus.tar was replaced while it was being read; start again."
+    assert str(refused.value) == wording("transfer.an_object_that_was_replaced_meanwhile_is_not_mixed_up", "corpus.tar")
 
 
 def test_a_server_that_gives_everything_for_a_range_is_named() -> None:
@@ -272,9 +273,7 @@ def test_a_role_that_may_not_read_is_named(server: ObjectServer, file: RemoteFil
     server.misbehave = lambda _read, handler: handler.refuse(403, "AccessDenied") or True  # type: ignore[attr-defined]
     with pytest.raises(DatasetNotFound) as refused:
         fetched(file)
-    assert str(refused.value) == (
-        "s3://datasets/corpus.tar may not be read; check the URL, and give the pod's role s3:GetObject on it."
-    )
+    assert str(refused.value) == (wording("transfer.a_role_that_may_not_read_is_named", "corpus.tar", "GetObject"))
 
 
 def test_a_file_on_an_encrypted_server_is_read_if_the_bundle_of_certificates_vouches_for_it(
