@@ -177,6 +177,7 @@ class LostNode(Moment):
         return f"node {self.node} is lost at {self.at}"
 
 
+# Decision 69: a file lists the faults, so that anyone can repeat a run with them.
 class Faults(Section):
     """The faults of a run. Every entry happens once."""
 

@@ -16,6 +16,7 @@ from local.aws import deployment
 from local.twin import Twin
 
 
+# Decision 46: a fault is injected at its source, and nodes and controllers go on without it.
 class FunctionsGateway:
     """A gateway between the functions and the twin's Kubernetes API, which can fail."""
 

@@ -9,6 +9,7 @@ from local.home_lists import listed_names
 FILE_NAME = "images.txt"
 
 
+# Decision 54: the twin pulls no images, so a person may list those that exist.
 def known_images(home: Path) -> tuple[str, ...]:
     """Images that nodes can pull, whose names are as in specs. Nothing without a file: every image exists then.
 

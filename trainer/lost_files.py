@@ -233,6 +233,7 @@ def _report(
         os.write(1, f"{lost_files_line(found, **named)}\n".encode())
 
 
+# Decision 76: a run that succeeded must not lose its model without a word.
 def lost_files(
     folder: Path, began: int, not_searched: Kept, *, deadline: float, only: tuple[str, ...] = ()
 ) -> LostFiles | None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 
 
+# Decision 80: an unexpected error in a thread is reported, and does not only stop its work.
 class Worker(threading.Thread):
     """A daemon thread that hands the exception of its function to its owner."""
 

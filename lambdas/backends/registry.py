@@ -14,6 +14,7 @@ from lambdas.backends.run_objects import RunObjects
 from lambdas.backends.slurm.backend import SlurmBackend, SlurmRunObjects
 from trainflow.deployment.backends import BackendName
 
+# Decision 35: a backend is one module and one entry here.
 KINDS: Mapping[BackendName, JobKind] = {
     kind.name: kind for kind in (job.KIND, jobset.KIND, volcano.KIND, pytorchjob.KIND, pod.KIND)
 }

@@ -50,6 +50,7 @@ def _require_names(run_id: str, spec: RunSpec) -> None:
         )
 
 
+# Decision 60: every run passes here, however it was started.
 def _require_allowed_image(image: str | None) -> None:
     allowed = read(ImagesEnvironment).allowed_images
     if image is not None and not is_allowed(image, allowed):

@@ -79,6 +79,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     recording.keep_placement(lambda: backend, event.run.run_id)
     steps = _trained_steps(backend, event.trained)
     jobs: list[str] = []
+    # Decision 53: a log that is followed ends with its last line, although the pod is deleted.
     progress = publish_last_lines(
         backend, event.run, event.training, event.progress, lambda: jobs.extend(backend.cancel(event.run.run_id))
     )

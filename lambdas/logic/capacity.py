@@ -192,6 +192,7 @@ def is_given_up(run: Run, capacity: Capacity, *, waiting_since: datetime, now: d
         return False
     spec = run.spec
     overdue = now - waiting_since > timedelta(minutes=spec.limits.capacity_timeout_minutes)
+    # Decision 36: the next type is tried at the first reported shortage.
     if spec.compute.fallback:
         return overdue or capacity.shortage is not None
     if overdue:

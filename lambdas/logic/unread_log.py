@@ -33,6 +33,7 @@ class _Second:
     num_lines: int = 1
 
 
+# Decision 17: Kubernetes reads a log from a second on, so the position is a second and a number of lines.
 class UnreadLines:
     """Iterator over the lines behind a position. It knows the position behind the line that it returned last.
 

@@ -54,6 +54,7 @@ _LIFTED_BY_A_PERSON = re.compile(r"jobheld|partitiondown|partitioninactive", re.
 """Slurm's reasons that an administrator or user set, and may take back."""
 
 
+# Decision 14: the ready nodes cost money while a pod is missing, so the gang is deleted and submitted again.
 def gang_is_overdue(status: JobStatus, *, limits: Limits, now: datetime) -> bool:
     """Whether a job that is still pending was submitted too long ago."""
     return pending_for(status, now=now) > timedelta(minutes=limits.gang_timeout_minutes)

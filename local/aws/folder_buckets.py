@@ -36,6 +36,7 @@ def ensure_demo_data(root: Path) -> None:
     subprocess.run([*corpus, "--out", str(archive)], check=True, stdout=subprocess.DEVNULL)
 
 
+# Decision 5: data sets and results outlive moto, and a user copies files in and out.
 def load(aws: AwsServer, root: Path, *, private: Collection[str] = ()) -> list[str]:
     """Make every folder below `root` a bucket, with its files as objects; returns the names of the buckets.
 

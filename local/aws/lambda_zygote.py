@@ -80,6 +80,7 @@ def serve(path: str) -> None:
             if sys.stdin in readable:
                 return
             connection, _ = listener.accept()
+            # Decision 3: a forked worker has its libraries already, and is as separate as a Lambda environment.
             if os.fork() == 0:
                 listener.close()
                 _work(connection)

@@ -1,7 +1,7 @@
 """Refusals of Step Functions that moto 5.2.5 lacks while it executes: paths that lead nowhere, payloads beyond 256 KiB,
 histories beyond 25,000 events.
 
-Where the developer guide and executions on AWS differ, this does as the executions (decision 50). All patches replace
+Where the developer guide and executions on AWS differ, this does as the executions (decision 101). All patches replace
 private functions: check them again when moto's version is raised.
 """
 

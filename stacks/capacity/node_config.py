@@ -57,5 +57,6 @@ def node_config(instance: InstanceType, *, local_disks: bool) -> Mapping[str, An
         locked = {"type": "RLIMIT_MEMLOCK", "soft": LOCKED_MEMORY_BYTES, "hard": LOCKED_MEMORY_BYTES}
         spec["containerd"] = {"baseRuntimeSpec": {"process": {"rlimits": [OPEN_FILES, locked]}}}
     if local_disks:
+        # Decision 28: containerd and the kubelet use the disks too, and pods need no hostPath.
         spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
     return {"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}

@@ -77,6 +77,7 @@ def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
                 # Off, its chart has no Fluent Bit; the agent, which sends metrics and their events, stays (CloudWatch
                 # user guide, "Opt out of collecting container logs"; templates/linux/fluent-bit-daemonset.yaml of the
                 # chart).
+                # Decision 29: all logs or none, since Fluent Bit cannot be throttled by bytes.
                 "containerLogs": {"enabled": pod_logs},
                 # On by default since version 5: the operator adds four init containers to every new Deployment behind a
                 # Service, Volcano and the training operator among them (CloudWatch user guide, "Enable Application

@@ -21,6 +21,7 @@ DENY_ALL = "policy/AWSDenyAll"
 """AWS's own policy that denies every action. Without a guardrail a channel has AdministratorAccess as its limit."""
 
 
+# Decision 40: AWS sends to the chat, so that no function holds a webhook.
 class Chat(Construct):
     """The channels that the configuration names, at least one."""
 

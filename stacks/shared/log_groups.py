@@ -21,6 +21,7 @@ SERVICE = "cloudwatch-logs"
 """The SDK's name of CloudWatch Logs."""
 
 
+# Decision 25: CloudFormation cannot create a group that a service has made already.
 class ServiceLogGroups(AwsCalls):
     """Log groups that exist before the service writes to them, and whose events expire."""
 

@@ -163,6 +163,7 @@ def matches(names: Sequence[str], error: StatesError) -> bool:
     return "States.ALL" in names or ("States.TaskFailed" in names and error.name != "States.Timeout")
 
 
+# Decision 50: a second interpreter, written from the specification, finds the faults of moto's.
 class Interpreter:
     """One execution of a definition."""
 

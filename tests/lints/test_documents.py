@@ -17,6 +17,19 @@ PAGES = [*documents(), *(REPOSITORY / name for name in ("CONTRIBUTING.md", "SECU
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
 STATUS = re.compile(r"accepted|(?:amended|superseded) by \[(\d+)\]\([\w-]+\.md\)")
+DECISION = re.compile(r"(?:\b[Dd]ecisions? |docs/decisions/)(\d+(?:(?:, | and )\d+)*)")
+"""One decision or several: `Decisions 19, 56 and 65`."""
+GOVERNED = (
+    "lambdas",
+    "local",
+    "packages/kubetwin/kubetwin",
+    "runs",
+    "stacks",
+    "statemachines",
+    "tests/asl",
+    "trainer",
+    "trainflow",
+)
 MAX_README_LINES = 95
 """Two screens."""
 
@@ -67,18 +80,21 @@ def test_every_decision_is_in_its_index_with_its_title_and_status() -> None:
     assert [(number, status) for number, _, _, status in rows if not STATUS.fullmatch(status)] == []
 
 
-def test_code_names_decisions_that_exist() -> None:
+def test_the_code_that_a_decision_governs_names_it() -> None:
     numbers = {int(path.name[:4]) for path in DECISIONS.glob("0*.md")}
     sources = [
-        path for folder in ("lambdas", "local", "stacks", "trainer", "trainflow") for path in Path(folder).rglob("*.py")
+        REPOSITORY / "pyproject.toml",
+        *(path for folder in GOVERNED for path in (REPOSITORY / folder).rglob("*")),
     ]
     named = {
-        (str(path), number)
+        (str(path.relative_to(REPOSITORY)), int(number))
         for path in sources
-        for number in map(int, re.findall(r"[Dd]ecision (\d+)", path.read_text(encoding="utf-8")))
+        if path.suffix in (".py", ".yaml", ".toml", ".js")
+        for numbered in DECISION.findall(path.read_text(encoding="utf-8"))
+        for number in re.findall(r"\d+", numbered)
     }
-    assert named
     assert [(path, number) for path, number in sorted(named) if number not in numbers] == []
+    assert numbers - {number for _, number in named} == set(), "no code names these: write `# Decision N: reason`"
 
 
 def test_the_readme_is_at_most_two_screens() -> None:

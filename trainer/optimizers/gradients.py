@@ -89,6 +89,7 @@ class DuringBackward:
         """Do nothing: the last backward pass has averaged the sum."""
 
 
+# Decision 33: hooks during the backward pass would trace other graphs in the first step, and on other ranks.
 class AfterBackward:
     """One collective per bucket, queued before the optimizer's step; for devices that trace their work.
 

@@ -44,6 +44,7 @@ class Marker:
     """SHA-256 of the shards by their path, computed while they were written: the trainer compares them."""
 
 
+# Decision 30: programs that list the data set must not see the marker.
 def marker_path(folder: Path) -> Path:
     """Path of a folder's marker, which lies beside the folder."""
     return folder.with_name(f".{folder.name}.ready")

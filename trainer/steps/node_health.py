@@ -39,6 +39,7 @@ POLL_SECONDS = 0.1
 WAY_OUT = "compute.check_nodes: false in the run's spec trains without the test."
 
 
+# Decision 47: a bad node is found before the training, while it can still be replaced.
 def prepare(step: NodeTest, node: Node) -> Prepared:
     """Test the nodes.
 

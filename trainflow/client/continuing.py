@@ -23,6 +23,7 @@ TRAINING_STATE = "SubmitTraining"
 """First state of a run's training; checkpoints do not exist before it."""
 
 
+# Decision 68: a run that continues another one has its own folder, and leaves the other as it is.
 def continued_spec(
     run_id: str,
     document: Mapping[str, Any],

@@ -106,6 +106,7 @@ REPLACES_NODES = _rule("", "nodes", "patch")
 """Additional rule of `Access.SCALE` in a deployment that replaces bad nodes: it cordons them."""
 
 
+# Decision 11: on an existing cluster these are all the rights that the functions get.
 def access_manifests(namespace: str, *, replaces_nodes: bool = False) -> list[dict[str, Any]]:
     """Roles and bindings for every group.
 

@@ -30,6 +30,7 @@ one Job."""
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
+# Decision 83: one type and one parser, which functions, client, page and record share.
 @dataclass(frozen=True, kw_only=True)
 class Pod:
     """A pod, or a node's part of a Slurm job, as it was last observed. All of it is of the program's container."""

@@ -93,6 +93,7 @@ _NUMBER_CELL = re.compile(
 )
 
 
+# Decision 87: programs print steps in many forms, and one reader finds them by their counters.
 class GeneralReader:
     """Reads lines in their order, and learns their shape.
 

@@ -41,6 +41,7 @@ from trainflow.workflow.run_record import (
 )
 
 
+# Decision 27: the history and the stored steps are enough for a record, also after a function has failed.
 def build_record(
     *,
     run_id: str,

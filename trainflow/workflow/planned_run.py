@@ -30,6 +30,7 @@ class PlannedJob(BaseModel):
     """Objects that would be created for it: Kubernetes objects; for Slurm, the input of `sbatch` with the script."""
 
 
+# Decision 58: the function `Preflight` makes the plan with the code that submits the jobs.
 class PlannedRun(BaseModel):
     """The jobs of the run, in their order, and the findings of the preflight without its probe."""
 

@@ -174,6 +174,7 @@ def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_t
     return released
 
 
+# Decision 66: Auto Scaling would choose the instances itself if the group's size were lowered.
 def remove_surplus(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str, *, withdraw: bool) -> int:
     """Terminate nodes that no run needs while runs use others of the type. Safe to repeat.
 

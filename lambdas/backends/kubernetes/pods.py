@@ -355,6 +355,7 @@ def _mounts(job: Job) -> list[dict[str, Any]]:
     return mounts
 
 
+# Decision 51: a pod mounts only the folders that its job may read or write.
 def _shared(folder: SharedFolder) -> dict[str, Any]:
     """Mount of a folder of the shared file system, at the same path in the pod."""
     mount = {"name": "shared", "mountPath": folder.path, "subPath": folder.path.lstrip("/")}

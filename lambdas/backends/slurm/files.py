@@ -1,7 +1,7 @@
 """Amazon S3: records, logs and last lines of Slurm's jobs, because a Lambda function mounts no file system.
 
 Written below `runs/<run id>/` of the artifact bucket by `trainer.slurm` on the first node of each job, in the form of
-`trainflow.protocol.slurm_job`.
+`trainflow.protocol.slurm_job`. slurmctld has neither logs nor results (decision 18).
 """
 
 from __future__ import annotations

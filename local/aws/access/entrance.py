@@ -37,6 +37,7 @@ NOT_THAT = (
 )
 
 
+# Decision 61: every user and every web page of the machine reaches the loopback interface.
 def install(guard: Guard) -> None:
     """Refuse strangers while a server of the twin runs."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication

@@ -86,6 +86,7 @@ class Call:
     allowed: bool
 
 
+# Decision 49: with the templates' policies, a missing permission fails here and not first on AWS.
 class Guard:
     """Judges requests and remembers them."""
 

@@ -165,6 +165,7 @@ def vcpus_wanted(configuration: Configuration) -> dict[str, VcpuNeed]:
     return needs
 
 
+# Decision 23: what an account lacks is found in a minute, and not after an hour of deployment.
 def counted_quotas(configuration: Configuration) -> Iterator[CountedQuota]:
     """Quotas that are counted in resources: VPCs, addresses, clusters, storage."""
     if configuration.existing_cluster is None:

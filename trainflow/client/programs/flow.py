@@ -57,6 +57,7 @@ _PATH_OF_OWNER = frozenset(
 )
 
 
+# Decision 91: `init` follows values through the source and never executes the program.
 @dataclass(frozen=True, order=True)
 class Origin:
     """A path as far as the source shows it."""

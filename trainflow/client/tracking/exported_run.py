@@ -19,6 +19,7 @@ OWN = ("loss", "learning_rate", "throughput", "epoch")
 _ODD_LETTER = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
+# Decision 39: trackers get an export of the run's record, so a run does not depend on them.
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """The figures of one step."""

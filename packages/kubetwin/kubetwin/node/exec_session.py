@@ -60,6 +60,7 @@ class StreamOptions:
         return cls(given["input"], given["output"], given["error"], given["tty"])
 
 
+# docs/decisions/0048-exec-in-twin-pods-by-websocket.md has the reasons.
 class Channels:
     """Channels of one connection."""
 

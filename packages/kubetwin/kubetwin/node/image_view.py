@@ -126,6 +126,7 @@ def way(path: str | os.PathLike[str]) -> list[str]:
     return [*links, str(done)]
 
 
+# docs/decisions/0079-files-visible-in-a-container.md has the reasons.
 def visible(shown: Iterable[str], hidden: Iterable[str], mounted: Iterable[str]) -> tuple[list[str], list[str]]:
     """Paths to show and to hide, so that the longest path around a file decides.
 

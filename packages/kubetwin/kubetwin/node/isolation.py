@@ -49,6 +49,7 @@ _SHARED_MEMORY_OPTIONS = "size=64m,mode=1777"
 oci/mounts.go)."""
 
 
+# docs/decisions/0072-container-isolation-in-the-twin.md has the reasons.
 @dataclass(frozen=True)
 class Mount:
     """Something that a container sees at a path."""

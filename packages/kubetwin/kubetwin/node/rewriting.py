@@ -32,6 +32,7 @@ _REPLICA_NAME = re.compile(
 """Pattern of the name of one replica's Service (`job-master-0`, or its full name), matched as a whole."""
 
 
+# docs/decisions/0004-twin-rewrites-paths-in-pods.md has the reasons.
 class PathRewriter:
     """Replaces container paths by host paths.
 

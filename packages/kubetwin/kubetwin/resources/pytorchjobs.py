@@ -79,6 +79,7 @@ RESOURCES = (
         rules=True,
         name_rule=dns_label,
         storage_hash="qvtXFuAPskk=",
+        # Listed, and refused: docs/decisions/0081-kubetwin-without-port-forward-and-scale.md.
         subresources=(Subresource("scale", ("get", "patch", "update"), "Scale", "autoscaling", "v1"),),
         columns=(NAME, Column("State", _state), AGE),
     ),

@@ -17,6 +17,7 @@ _WORKLOADS = "create a Pod, a Job or a JobSet"
 _SCALED = (STATUS, Subresource("scale", ("get", "patch", "update"), "Scale", "autoscaling", "v1"))
 
 
+# What kubetwin refuses, and why it does: docs/decisions/0073-kubetwin-size.md.
 def _refuse(what: str, instead: str) -> Callable[[Object], list[FieldError]]:
     def validate(_obj: Object) -> list[FieldError]:
         return [forbidden_field("spec", _sentence(what, instead))]
