@@ -1,4 +1,4 @@
-"""Start a program in a process of an elastic gang; rank 0 first announces in which pod it runs.
+"""Start a program in a process of an elastic gang; rank 0 first announces its pod.
 
 `torchrun … -m trainer.announce -m trainer.pretrain …`. Where ranks are assigned at run time, the pod that prints the
 metrics is unknown outside of the gang. So rank 0 writes its pod's name to TRAINFLOW_RANK0_URL, at every start again.
@@ -21,7 +21,7 @@ def announce(environ: Mapping[str, str]) -> None:
     """Write the pod's name to the URL that the workflow reads.
 
     Raises:
-        ConfigInvalid: If the environment lacks the URL or the pod's name, or the latter is none.
+        ConfigInvalid: If the environment lacks the URL or the pod's name, or the name is not valid.
         StorageFailed: If S3 refuses the object.
     """
     from botocore.exceptions import BotoCoreError, ClientError

@@ -7,7 +7,7 @@ write a result.
 
 Jobs of the workflow do the same as a step of their plan (`trainer.supervisor`).
 
-The cache, TRAINFLOW_CACHE_DIR, belongs to this gang alone. The gang's first node prepares the folder before it joins
+The cache, TRAINFLOW_CACHE_DIR, belongs only to this gang. The gang's first node prepares the folder before it joins
 the other nodes, which wait for it, and completes the folder after they have ended.
 """
 

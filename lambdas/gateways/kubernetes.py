@@ -329,7 +329,7 @@ class KubernetesCluster:
         return [read_node(found) for found in self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={instance_type}")]
 
     def _lost_pods(self, job: JobRef) -> list[Pod]:
-        """The first pod of the job that the cluster ended and that is gone, as events tell, which outlive it."""
+        """The first pod that the cluster ended and deleted, by its events, which outlive it."""
         for reason in DISRUPTIONS:
             for event in self._events(f"involvedObject.kind=Pod,reason={reason}"):
                 name = str(event["involvedObject"]["name"])

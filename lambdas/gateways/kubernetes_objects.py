@@ -45,13 +45,13 @@ def last_warning(events: Iterable[Any], job: str) -> str | None:
 
 
 def lost_pod(events: Sequence[Any]) -> Pod | None:
-    """A pod that is gone, as the events about it tell: by what the cluster ended it, and on which node it was.
+    """A deleted pod, from its events: its node, and the reason why the cluster ended it.
 
     Args:
-        events: Of one pod.
+        events: Events of one pod.
 
     Returns:
-        None if the events do not show that the cluster ended it.
+        The pod; None if the events do not show that the cluster ended it.
     """
     ended = next((event for event in events if event.get("reason") in DISRUPTIONS), None)
     if ended is None:

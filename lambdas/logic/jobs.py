@@ -78,7 +78,7 @@ class Job:
     command: tuple[str, ...] = ()
     """Words of a small program of ours; empty for a job with a plan."""
     plan: Plan | None = None
-    """What the supervisor executes on each node; None for a small program."""
+    """Steps that the supervisor executes on each node; None for a small program."""
     environment: Mapping[str, str] = field(default_factory=dict)
     instance: InstanceType | None = None
     """Instance type of every node; None for small programs, which run on any node with room."""
@@ -94,8 +94,8 @@ class Job:
     python_environment: str | None = None
     """Folder of the virtual environment on Slurm's nodes; None for the deployment's."""
     secrets: Mapping[str, Secret] = field(default_factory=dict)
-    """Variables with values that the pods alone know: references to Kubernetes Secrets are in the pod, and the command
-    reads the values of Secrets Manager."""
+    """Variables whose values only the pods know. The pod refers to Kubernetes Secrets; the command reads
+    AWS Secrets Manager."""
     shared_memory_gib: int = SHARED_MEMORY_GIB
     volumes: tuple[Volume, ...] = ()
     helpers_image: str | None = None
@@ -105,7 +105,7 @@ class Job:
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that the gang does not use: earlier jobs of the run failed there."""
     folders: tuple[SharedFolder, ...] = ()
-    """What the program sees of the shared file system, where the backend can limit it: pods do, Slurm's jobs do not."""
+    """Folders of the shared file system that the program sees. Pods are limited to them; Slurm's jobs see all."""
 
     @property
     def port(self) -> int:
@@ -137,7 +137,7 @@ def job_of(
         attempt: 1 for the first try; part of the job's name.
         artifacts_url: `s3://bucket/prefix/` that the run's artifacts are published to.
         cache: Cache of its compiled graphs; None for a run without precompilation, which uses a folder of its own.
-        longest: Time after which the cluster ends it; that of any job of the run by default.
+        longest: Time limit that the cluster enforces; by default the longest time of any job of the run.
     """
     spec, gang = run.spec, stage in GANGS
     ref = _ref(run, stage, attempt)
@@ -183,10 +183,10 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
 
 
 def _folders(run: Run, stage: Stage, cache: CacheUse | None) -> tuple[SharedFolder, ...]:
-    """What a stage's program sees of the shared file system: it can damage the files of its own run and no others.
+    """Folders that a stage's program sees. It can damage the files of its own run and no others.
 
-    Data sets are written by the stager alone. The init container of the tools image makes the folders; in runs that
-    began before there was one, programs see all of `/runs` and `/cache`.
+    Only the stager writes data sets. The init container of the tools image makes the folders. Runs of earlier versions
+    lack this container: their programs see all of `/runs` and `/cache`.
     """
     own = run_folder(run.run_id)
     match stage:
@@ -224,7 +224,7 @@ def runs_that_are_read(spec: RunSpec) -> tuple[str, ...]:
 
 
 def announcement_url(job: str, *, artifacts_url: str) -> str:
-    """URL of the object in which rank 0 of an elastic job announces its pod."""
+    """URL of the object that holds the name of rank 0's pod in an elastic job."""
     return f"{artifacts_url}{announcement.object_name(job)}"
 
 

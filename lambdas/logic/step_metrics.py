@@ -37,15 +37,15 @@ from trainflow.workflow.metric_names import STEP_FIGURES
 from trainflow.workflow.run import Hang, Ignored, InPlaceRestart, LogPosition, MetricsCursor
 
 MAX_FIGURES_PER_BATCH = 840
-"""Data points after which a batch is full: with those of one more step, which has fewer than three and twice
-`metric_aliases.MAX_METRICS`, and a few of the cluster's, they fit one call of PutMetricData, which takes 1,000."""
+"""Data points that fill a batch. One more step adds fewer than 3 + 2 × `metric_aliases.MAX_METRICS`, the cluster a few.
+Together they fit one call of PutMetricData, which takes 1,000."""
 
 MAX_METRIC_NAMES = 10
 """Most figures of a program's own that are published: CloudWatch bills each name of each run as a metric, by the
 month."""
 
 AFTERMATH = timedelta(seconds=30)
-"""Time behind a line about a hang in which other lines belong to it: stacks, dumps, the same from other ranks."""
+"""Lines within this time after a report of a hang belong to it: stacks, dumps, reports of other ranks."""
 
 FURTHER_FIGURES = frozenset(row.name for row in STEP_FIGURES) - frozenset(OWN_FIGURES)
 """Further figures that have a metric of Trainflow's."""
@@ -56,13 +56,13 @@ class Batch:
     """Steps beyond the cursor, in ascending order."""
 
     steps: list[Step] = field(default_factory=list)
-    """The first may be an addition to the step with which the batch before ended."""
+    """New steps. The first may complete the last step of the previous batch."""
     incomplete: Step | None = None
     """The last of them if its report may follow."""
     checkpoints: list[CheckpointReport] = field(default_factory=list)
     """Checkpoints that the program has reported."""
     resumed_from: int | None = None
-    """Number of the checkpoint with which a job began."""
+    """Number of the checkpoint that the job resumed from."""
     resumed_step: int | None = None
     """First step since that line, or of the batch, also one that was published before."""
     restarts: list[InPlaceRestart] = field(default_factory=list)
@@ -90,9 +90,9 @@ class Batch:
     newest_lines: deque[str] = field(default_factory=lambda: deque(maxlen=NEWEST_LINES))
     """The newest lines behind the last step."""
     hang: Hang | None = None
-    """A hang that the lines, or earlier ones, tell of, if nothing has followed."""
+    """A hang that these or earlier lines report, if no other line has followed."""
     hang_is_new: bool = False
-    """Whether these lines were the first to tell of it."""
+    """Whether these lines were the first to report it."""
 
     @property
     def is_full(self) -> bool:
@@ -135,7 +135,7 @@ class Batch:
 
 
 def unpublished(step: Step, published: MetricsCursor) -> Step | None:
-    """The part of a step behind what has been published; None if there is none."""
+    """The part of a step that has not been published; None if all of it has."""
     if published.last_step is None or step.step > published.last_step:
         return step
     if step.step < published.last_step or published.figures_before_report is None:
@@ -163,7 +163,7 @@ def next_batch(
         lines: Lines of the log; read up to the end or until the batch is full.
         cursor: Position of what has been published.
         progress: The spec's section.
-        lines_apart: Steps between two lines of a format that has no numbers.
+        lines_apart: Steps between two lines of a format without step numbers.
         total: Last step of the training; None if it is unknown.
         is_new_log: Whether the lines are the first ones of another log.
         reported: Finds the checkpoint that a line reports; None for a spec without checkpoints.
@@ -318,7 +318,7 @@ def _is_same_pod(cursor: MetricsCursor, log: LogPosition | None) -> bool:
 
 
 def _hang(batch: Batch, *, now: datetime) -> Hang | None:
-    """The hang that is known after a batch. One that the batch was the first to tell of has been seen now."""
+    """The hang that is known after a batch. If the batch was the first to report it, it has been seen now."""
     if batch.hang is None or not batch.hang_is_new:
         return batch.hang
     return batch.hang.model_copy(update={"seen_at": now})
@@ -363,5 +363,5 @@ def _last_checkpoint(cursor: MetricsCursor, batch: Batch) -> int | None:
 
 
 def _finite(loss: float | None) -> float | None:
-    """A finite loss, or None: the cursor is passed as JSON, which has no NaN."""
+    """A finite loss, or None: the cursor is passed as JSON, which cannot hold NaN."""
     return loss if loss is not None and math.isfinite(loss) else None

@@ -42,7 +42,7 @@ MAX_NODES = 16
 """Nodes of each type that the twin will start on one machine."""
 
 SMALL_JOB_NODES = 1
-"""The default of `cluster.small_job_nodes`. The twin has no system nodes: none of the software that they are for."""
+"""The default of `cluster.small_job_nodes`. System nodes are left out: the twin does not run their software."""
 
 ZONE_ID = "usw2-az4"
 """The value of `network.zone_id` in the example configuration: the zone offers every trn1 type."""
@@ -97,12 +97,12 @@ def _admit_creator(aws: AwsServer) -> None:
 
 
 def set_endpoint(*, kubernetes_endpoint: str, ca_data: str, cluster_name: str = CLUSTER_NAME) -> None:
-    """Let `eks:DescribeCluster` name the cluster's Kubernetes API; moto invents one and has no call that sets it.
+    """Let `eks:DescribeCluster` name the cluster's Kubernetes API; moto invents one and offers no call to set it.
 
     Args:
         kubernetes_endpoint: HTTPS URL of the API.
         ca_data: Its certificate authority, PEM in base64.
-        cluster_name: Which cluster.
+        cluster_name: Name of the cluster.
     """
     cluster = eks_backends[DEFAULT_ACCOUNT_ID][REGION].clusters[cluster_name]
     cluster.endpoint, cluster.certificate_authority = kubernetes_endpoint, {"data": ca_data}

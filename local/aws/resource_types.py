@@ -291,7 +291,7 @@ def _alarm(client: Client, name: str, properties: Properties) -> Made:
 
 
 def _composite_alarm(client: Client, name: str, properties: Properties) -> Made:
-    """Record a composite alarm: moto has none, and would not evaluate it."""
+    """Record a composite alarm. moto does not know them, and would not evaluate one."""
     return _made_alarm(client, properties.get("AlarmName", name))
 
 

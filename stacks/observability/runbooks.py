@@ -1,4 +1,4 @@
-"""The runbooks as a dashboard of the deployment. A mail can link to it; the repository has no public address."""
+"""The runbooks as a dashboard of the deployment. Mails link to it, since the repository is not public."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class AwsCalls(Construct):
 
 
 def accept_function_of_deployments(scope: IConstruct) -> None:
-    """Say to the auditor why a function of CDK's, which runs only in deployments, has no queue, traces or quota."""
+    """Acknowledge that CDK's function has neither queue, traces nor quota: it runs only in deployments."""
     rules = ("Serverless-LambdaDLQ", "Serverless-LambdaTracing", *in_both_baselines("LambdaDLQ"))
     acknowledge(scope, *rules, reason=Reason.DEPLOYMENTS_WAIT)
     acknowledge(scope, *in_both_baselines("LambdaConcurrency"), reason=Reason.FEW_AT_A_TIME)

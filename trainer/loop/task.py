@@ -131,7 +131,7 @@ class Task(Protocol[Model]):
 
 @dataclass(frozen=True)
 class TrainingProcess:
-    """What one process of the gang knows before the first step; nothing of it changes while training."""
+    """Facts that one process of the gang knows before the first step; they do not change while it trains."""
 
     config: TrainingConfig
     task: Task[Any]
@@ -141,7 +141,7 @@ class TrainingProcess:
     peak_tflops: float | None = None
     """Peak of each process's device; None if it is not known."""
     peak_source: str = "unknown"
-    """Where that number is from, as a reader should see it."""
+    """Source of that number, in words for a person."""
     leads_node: bool = True
     """Whether this process does the work that one process does for all on its node."""
     graphs_only: bool = False

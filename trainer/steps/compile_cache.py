@@ -1,8 +1,8 @@
 """Work on a copy of a compile cache.
 
-Compilers write into a cache even if it has all that they want, and two writers spoil a cache ("NEFF is invalid"). So a
-cache has one owner, which fills it alone and then seals it: a file says that it is complete, and holds the SHA-256 of
-every other file. All others copy it to their own node and compare, and the program works with the copy.
+Compilers write into a cache even if nothing is missing, and two writers damage a cache ("NEFF is invalid"). So a cache
+has one owner. Only the owner fills it, and then seals it with a file that holds the SHA-256 of every other file. All
+others copy it to their own node and compare, and the program works with the copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKER = "_READY"
 """Name of the file that seals a complete cache: the number of graphs, and each file's path and SHA-256."""
 
 BEGUN = "_BEGUN"
-"""Name of the file that every cache has from the beginning. A folder with neither file is no cache, and is never
+"""Name of the file that every cache has from the beginning. A folder with neither file is not a cache, and is never
 removed."""
 
 LOCKS = ".lock"
@@ -36,8 +36,8 @@ def prepare(step: CompileCache, _node: Node) -> Prepared:
     """Copy the cache to the folder of temporary files.
 
     Raises:
-        CompileCacheGone: If there is no cache, or it is not complete, or damaged.
-        StorageFailed: If the cache cannot be read, or there is no room for the copy.
+        CompileCacheGone: If the cache is missing, incomplete or damaged.
+        StorageFailed: If the cache cannot be read, or the copy does not fit.
     """
     return Prepared(variables=environment(str(copy(Path(step.source), Path(tempfile.gettempdir())))))
 
@@ -47,8 +47,8 @@ def copy(source: Path, scratch: Path) -> Path:
     """Copy a cache to a folder that no other process uses.
 
     Raises:
-        CompileCacheGone: If there is no cache, or it is not complete, or damaged.
-        StorageFailed: If the cache cannot be read, or there is no room for the copy.
+        CompileCacheGone: If the cache is missing, incomplete or damaged.
+        StorageFailed: If the cache cannot be read, or the copy does not fit.
     """
     started = time.monotonic()
     try:

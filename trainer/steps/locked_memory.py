@@ -15,7 +15,7 @@ from trainer.runtime.node import Node, Prepared
 from trainflow.protocol.plan import LockedMemory
 
 DEVICES = Path("/sys/class/infiniband")
-"""Folder in which Linux shows devices that memory is registered with, EFA interfaces among them."""
+"""Linux lists devices here that memory is registered with, such as EFA interfaces."""
 
 AMAZON = "0x1d0f"
 """PCI vendor of EFA interfaces. An InfiniBand card of another vendor, as in a workstation, is not checked."""
@@ -34,12 +34,12 @@ def prepare(step: LockedMemory, _node: Node) -> Prepared:
 
 
 def require(mebibytes: int, *, soft_limit: int, devices: Path) -> None:
-    """Return if there are no EFA devices or the limit is large enough.
+    """Check that a node with EFA devices lets processes lock enough memory.
 
     Args:
         mebibytes: Memory, in MiB, that must be lockable.
         soft_limit: RLIMIT_MEMLOCK of this process, in bytes; RLIM_INFINITY (-1) for none.
-        devices: The folder in which Linux shows the devices.
+        devices: Folder with an entry for each device.
 
     Raises:
         LockedMemoryTooSmall: If the limit is lower.

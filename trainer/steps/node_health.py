@@ -28,7 +28,7 @@ from trainflow.protocol import compile_cache, variables
 from trainflow.protocol.plan import NodeTest
 
 SECONDS_FOR_THE_UNHEALTHY = 10.0
-"""Time in which the unhealthy node reports itself before its peers end: the first one to end ends the job."""
+"""The unhealthy node reports itself in this time, and its peers wait: the first node to end ends the job."""
 
 SECONDS_TO_END = 15.0
 """Time that the launcher of the test has to end after the verdict. The rest is killed, or left: a process that waits

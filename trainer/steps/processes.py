@@ -141,7 +141,7 @@ def replace_supervisor(process: Process) -> NoReturn:
     """Replace the supervisor by a process, which receives its signals and sets its exit code.
 
     Raises:
-        ConfigInvalid: If there is no such program.
+        ConfigInvalid: If the program does not exist.
     """
     sys.stdout.flush()
     try:
@@ -170,7 +170,7 @@ def run(
         killed.
 
     Raises:
-        ConfigInvalid: If there is no such program.
+        ConfigInvalid: If the program does not exist.
     """
     running: list[subprocess.Popen[bytes]] = []
     sys.stdout.flush()

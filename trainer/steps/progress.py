@@ -91,7 +91,7 @@ class Relay:
 
     Args:
         folders: Folders whose changes are watched, such as the run's.
-        files: Files that tell steps, if there are any.
+        files: Files that contain steps; may be empty.
         write: Writes one line; a whole line in one call, since the command writes into the same stream.
     """
 
@@ -104,7 +104,7 @@ class Relay:
         self._thread = Worker(self._run, name="relay")
         self._compared_at = time.monotonic()
         self._before: dict[str, tuple[int, int]] | None = None
-        """Time of change and size by file; None before the first comparison, which tells nothing."""
+        """Time of change and size by file; None before the first reading."""
 
     def start(self) -> None:
         """Begin."""

@@ -57,7 +57,7 @@ def prepare(step: Resume, node: Node, *, round_number: int = 0) -> Prepared:
         round_number: Number of the restart in the same pods; each has a decision of its own.
 
     Raises:
-        ConfigInvalid: If there is no folder of the run.
+        ConfigInvalid: If the run's folder does not exist.
         StorageFailed: If the decision cannot be written or read.
         CheckpointNotFound: If the run continues others, and none of them has a complete checkpoint, or if the programs
             of earlier jobs could open none.
@@ -93,7 +93,7 @@ def agreed(
     Args:
         step: The checkpoints.
         run_dir: The run's folder.
-        earlier: Folders of the runs that it continues, the newest first: theirs count while it has none of its own.
+        earlier: Folders of the runs that it continues, the newest first: used until the run has its own checkpoint.
         bounds: Bounds for the checkpoints in these folders.
         round_number: Number of the restart in the same pods.
 

@@ -1,7 +1,7 @@
 """Start the program in the folder of the run's code; a training starts in a copy below the run's folder.
 
-The folder becomes the working directory and the first one in which Python searches for modules, before those that the
-image names. What the code requires comes next (`trainer.packages`).
+The folder becomes the working directory and the first entry of Python's search path, before those of the image. The
+required packages come next (`trainer.packages`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _joined(*folders: str | None) -> str:
 
 
 def requirements(step: Code, folder: Path) -> Requirements | None:
-    """The step's requirements, with full paths; None if the code has none.
+    """The step's requirements, with full paths; None if the code requires nothing.
 
     Args:
         step: The step.

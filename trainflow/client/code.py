@@ -78,7 +78,7 @@ class PackedCode:
 
 
 def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) -> PackedCode | None:
-    """Pack the code of a workload; None if it has none, or packed code.
+    """Pack the code of a workload; None if nothing has to be packed.
 
     Args:
         workload: The spec's workload.

@@ -27,7 +27,7 @@ def read_record(path: Path) -> RunRecord:
 
 
 def write_steps(steps: Sequence[Step], path: Path) -> Path:
-    """Writes every logged step (`steps.json`), in the form in which the workflow keeps some of them.
+    """Write every logged step (`steps.json`) in the form of the workflow's own file, which has some of them.
 
     Raises:
         OSError: If the file cannot be written.

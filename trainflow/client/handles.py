@@ -181,7 +181,7 @@ def connect(name: str | None = None) -> Client:
             or of the file, else the only one in the account's Region.
 
     Raises:
-        PlaceUnavailable: If there is no such deployment, or more than one to choose from.
+        PlaceUnavailable: If the deployment does not exist, or the choice between several is open.
         PlaceRefused: If AWS does not let the caller read its address.
     """
     from trainflow.client.place_names import read_names

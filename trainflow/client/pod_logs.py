@@ -22,11 +22,11 @@ class PodNotFound(LogNotFound):
 
 
 def chosen(pods: list[Pod], run_id: str, request: LogRequest) -> Pod:
-    """The pod whose log is asked for: of the training's newest attempt, or of the newest job before it.
+    """The pod whose log is requested: one of the training's newest attempt, or else of the newest job before it.
 
     Raises:
-        PodNotFound: If there is none; the message names those that there are.
-        LogNotFound: If it has not begun.
+        PodNotFound: If no pod matches; the message names the pods of the run.
+        LogNotFound: If the log has not begun.
     """
     if request.pod is not None:
         found = [pod for pod in pods if pod.name == request.pod]

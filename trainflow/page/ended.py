@@ -30,7 +30,7 @@ class EndedRuns:
         return [record for record in found if record is not None]
 
     def snapshot(self, run_id: str) -> RunState | None:
-        """The run as it was in the end; None if the folder has no record of it."""
+        """The run as it was in the end; None if its record is not in the folder."""
         record = self._record(self.folder / run_id / RECORD_FILE) if is_name(run_id) else None
         if record is None:
             return None

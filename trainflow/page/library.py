@@ -75,7 +75,7 @@ class Snapshots(Protocol):
     """Source of a run's snapshots for the page: a `FollowedRun`, or a test's replay."""
 
     def snapshot(self) -> RunState:
-        """What is known now."""
+        """The run's present state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -407,7 +407,7 @@ class _Supplemented:
         self._asked_at = -KEPT_SECONDS
 
     def snapshot(self) -> RunState:
-        """What is known now."""
+        """The run's present state."""
         snapshot = self._followed.snapshot()
         if snapshot.steps or not isinstance(self._place, KeepsSteps):
             return snapshot

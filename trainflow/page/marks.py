@@ -32,7 +32,7 @@ def marks(snapshot: RunState) -> tuple[Mark, ...]:
 
 
 def _restarts(restarted: Iterable[Restart], steps: Sequence[Step]) -> list[Mark]:
-    """The step that a training had come to before each restart; a job that failed before its first step has none."""
+    """The last step before each restart; a job that failed before its first step is left out."""
     found = [(restart, _step_before(restart, steps)) for restart in restarted if restart.stage == Stage.TRAINING]
     named = [
         Mark(step, "restart", f"restart {number}, after {restart.error}")

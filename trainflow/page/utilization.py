@@ -46,7 +46,7 @@ class NodesOfRun:
         self._busy = Busy()
 
     def busy(self, snapshot: RunState) -> Busy:
-        """What is known now; after the end of the run, what was known last."""
+        """The utilization now; after the end of the run, the last one that was read."""
         nodes = nodes_of(snapshot)
         is_due = time.monotonic() >= self._asked_at + ASK_SECONDS or nodes != self._asked_nodes
         is_asking = self._thread is not None and self._thread.is_alive()
@@ -72,5 +72,5 @@ class NodesOfRun:
 
 
 def nodes_of(snapshot: RunState) -> frozenset[str]:
-    """The nodes on which pods of a run are now."""
+    """Nodes with a pod of the run."""
     return frozenset(pod.node for pod in snapshot.pods if pod.node and not pod.finished)

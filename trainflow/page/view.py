@@ -172,7 +172,7 @@ def notices(now: RunNow) -> list[str]:
 
 
 def pod_rows(snapshot: RunState, logs: set[str], utilization: Utilization | None = None) -> list[PodRow]:
-    """The pods of a run in the order in which they appeared."""
+    """The pods of a run, oldest first."""
     pods = list(snapshot.pods)
     if len(pods) > MAX_POD_ROWS:
         newest = {pod.stage: pod.attempt for pod in sorted(pods, key=lambda pod: pod.attempt)}
@@ -214,7 +214,7 @@ def _exit_code_in_words(code: int | None) -> str:
 
 
 def _busy_of(pod: Pod, snapshot: RunState, by_node: Mapping[str, float]) -> str:
-    """How busy a pod's node is, where that is known of the pod's time: now, or while the run trained."""
+    """Utilization of a pod's node, now or while the run trained; a dash if it is unknown."""
     is_measured = not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
     return f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and is_measured else "–"
 
@@ -226,7 +226,7 @@ def utilization_of(now: RunNow) -> Utilization | None:
 
 
 def pods_in_words(snapshot: RunState) -> str:
-    """How many pods of each stage's newest attempt are in which phase; empty for a gang that is seen at a glance."""
+    """Number of pods by stage and phase, for the newest attempts; empty if the table shows every pod."""
     if len(snapshot.pods) <= MAX_SHORT_TABLE:
         return ""
     stages = dict.fromkeys(pod.stage for pod in reversed(snapshot.pods))
@@ -253,13 +253,13 @@ def _has_rank_logs(now: RunNow) -> bool:
 
 
 def field_rows(snapshots: Sequence[RunState]) -> list[tuple[str, list[str]]]:
-    """The fields in which the specs of runs differ, with the value of each run."""
+    """Fields whose values differ between the specs of runs, with the value of each run."""
     differing = differing_fields([snapshot.spec for snapshot in snapshots])
     return [(name, [value_text(value) or "–" for value in values]) for name, values in differing.items()]
 
 
 def scaling_rows(snapshots: Sequence[RunState]) -> list[ScalingRow]:
-    """The scaling efficiency of runs that differ in the number of their nodes alone; empty for others."""
+    """The scaling efficiency of runs that differ only in their number of nodes; empty for others."""
     study = scaling(
         [
             Measured(
@@ -312,7 +312,7 @@ def _listed_status(summary: RunSummary) -> str:
 
 
 def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:
-    """What a screen reader says when it changes: the situation, the state, and the end."""
+    """Sentence that a screen reader reads when it changes: the situation, the state, and the end."""
     in_words = situation(snapshot)
     if snapshot.status is not RunStatus.RUNNING:
         return f"The run has ended: {in_words.headline}. {in_words.sentence}".rstrip()
@@ -322,14 +322,14 @@ def announcement(snapshot: RunState, states: Sequence[StateRow]) -> str:
 
 
 def no_steps(snapshot: RunState) -> str:
-    """Why a run that has ended has no curve."""
+    """Reason why a run ended without a curve."""
     if any(pod.stage == Stage.TRAINING for pod in snapshot.pods):
         return "No step was found in the log. The section progress of a spec says how its program prints them."
     return "The run ended before its training began."
 
 
 def _continued(snapshot: RunState) -> str | None:
-    """The run that this one continues; None for most. An execution's input may be no spec."""
+    """Id of the run that this one continues, or None. The input of an execution may not be a spec."""
     earlier = as_list(snapshot.spec.get("resume_from"))
     return str(earlier[0]) if isinstance(earlier, list) and earlier else None
 

@@ -139,7 +139,7 @@ def layout(definition: Mapping[str, Any]) -> Layout:
 
 
 def state_rows(snapshot: RunState, drawn: Layout | None) -> list[StateRow]:
-    """What became of each state, in the order of the definition; of what was visited alone if there is none."""
+    """Outcome of each state, in the order of the definition. Without a definition, only of the visited states."""
     own = [visit for visit in snapshot.states if visit.execution in ("", snapshot.execution)]
     leads_to = drawn.leads_to if drawn else {}
     comments = {box.name: box.comment for box in drawn.boxes} if drawn else {}
@@ -157,7 +157,7 @@ def state_rows(snapshot: RunState, drawn: Layout | None) -> list[StateRow]:
 
 
 def _failed(snapshot: RunState, own: Sequence[Visit], drawn: Layout | None) -> set[str]:
-    """The end of a failed run, and the last state on the way to success, from which it went there."""
+    """The state that ended a failed run, and the last state on the way to success before it."""
     if snapshot.status is not RunStatus.FAILED or drawn is None:
         return {"RunFailed"}
     way = {box.name for box in drawn.boxes if box.column == 0}
@@ -208,7 +208,7 @@ def _current(snapshot: RunState, own: Sequence[Visit], drawn: set[str], leads_to
 
 
 def _inner_state(snapshot: RunState) -> str:
-    """What the watch window does at the moment."""
+    """The present state of the watch window."""
     inner = [visit for visit in snapshot.states if visit.execution != snapshot.execution and visit.exited_at is None]
     return inner[-1].name if inner else ""
 

@@ -58,7 +58,7 @@ class StepFigures(TypedDict, total=False):
     grad_norm: float | None
     """2-norm of the step's gradients before clipping."""
     data_wait_percent: float | None
-    """Share of the time since the last logged step in which rank 0 waited for samples."""
+    """Share of the time since the last logged step that rank 0 spent waiting for samples."""
     step_ms_p50: float | None
     """Median of the last steps' times, in milliseconds; of rank 0, which waits for the others in every step."""
     step_ms_p95: float | None
@@ -66,7 +66,7 @@ class StepFigures(TypedDict, total=False):
     memory_mib: float | None
     """Memory that rank 0's device allocator holds, or rank 0's resident memory where it trains on the CPU."""
     logged_at: float | None
-    """When the step was logged, in seconds since 1970; None for the time at which the line was printed."""
+    """Time of the step, in seconds since 1970; None if the time of the printed line counts."""
 
 
 def is_relayed(line: str) -> bool:
@@ -86,9 +86,9 @@ def report_line(figures: Mapping[str, object]) -> str:
 
 
 def report_figures(line: str) -> dict[str, float] | None:
-    """The figures of a report by their meaning, only the loss of which may be NaN or infinite; None for any other line.
+    """The figures of a report by their meaning; None for any other line. Only the loss may be NaN or infinite.
 
-    Further figures that are no numbers are left out.
+    Further figures that are not numbers are left out.
     """
     begin = line.find(_BEGIN)
     if begin < 0:

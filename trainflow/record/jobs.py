@@ -113,5 +113,5 @@ def _pod(pod: Pod) -> PodEntry:
 
 
 def running_intervals(pods: Iterable[Pod], until: datetime) -> list[Interval]:
-    """Interval in which each pod's container ran; one that has not finished runs until `until`."""
+    """Start and end of each pod's container; `until` is the end of one that still runs."""
     return [Interval(pod.started_at, pod.finished_at or until) for pod in pods if pod.started_at is not None]

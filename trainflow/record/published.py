@@ -49,8 +49,8 @@ def compare(lines: Sequence[Step], statistics: Sequence[PeriodStatistics]) -> Me
 
     The workflow publishes each step once, when it first reads a line of it. So of a step that a restarted job repeats,
     one datum is expected: for the first line, or for a later one if the job ended before the first was read. Every
-    further datum is a duplicate, and so is a datum for which the log has no line. A loss that is not finite cannot be
-    published (CloudWatch refuses it), so such a step is counted for itself and is no gap.
+    further datum is a duplicate, and so is a datum without a line in the log. CloudWatch refuses a loss that is not
+    finite, so such a step is counted apart, and not as a gap.
 
     Args:
         lines: Every metrics line that rank 0 wrote, repeated steps included.
@@ -94,7 +94,7 @@ def _by_period(
 
 
 def _explain(period: PeriodStatistics, logged: Sequence[Step], *, published: Mapping[int, int]) -> list[int]:
-    """How many data each line probably has: the likeliest explanation of the period's count and sum.
+    """Probable number of data for each line: the likeliest explanation of the period's count and sum.
 
     The likeliest is that each step that was not published before has one datum. After that: fewest errors first. Where
     only the count can be explained, the last lines are taken for missing ones, as they are when a reader is behind.

@@ -109,7 +109,7 @@ class KeptSteps:
 
 
 def throughput_of(steps: Sequence[Step]) -> str:
-    """What the throughput of a training counts, as its newest step says."""
+    """Unit that the throughput of a training counts, such as `sequences`: that of its newest step."""
     return steps[-1].throughput_of if steps else SEQUENCES
 
 

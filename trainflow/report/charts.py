@@ -31,7 +31,8 @@ TITLES = {
     "step_ms_p95": ("Step time, 95th percentile", "ms"),
     "memory_mib": ("Memory of rank 0", "MiB"),
 }
-"""Titles and units of the further figures of a step whose meaning is fixed; a program's own ones have no known unit."""
+"""Titles and units of the further figures of a step that have a fixed meaning. The unit of a
+program's own figures is unknown."""
 
 SMOOTHED = frozenset({"tokens_per_second", "grad_norm", "mfu_percent"})
 """Figures that vary from step to step."""

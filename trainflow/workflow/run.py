@@ -250,8 +250,8 @@ class MetricsCursor(Fact):
     first_loss: float | None = None
     last_loss: float | None = None
     last_checkpoint: int | None = None
-    """Highest number of a checkpoint that the program has reported, or with which one of its jobs began: its step, or
-    its time for checkpoints whose paths have no step."""
+    """Highest number of a checkpoint that the program has reported or that a job has resumed from. It is the
+    checkpoint's step, or its time if its path does not show a step."""
     progressed_at: datetime | None = None
     """Time when a new step was last seen, by the Lambda's clock."""
     first_step_at: datetime | None = None

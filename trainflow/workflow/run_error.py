@@ -17,7 +17,7 @@ class RunError:
     message: str
     what_to_do: str
     rule: str = ""
-    """Rule by which a failed job was judged (`trainflow/failures/table.toml`); empty for other errors and in records of
+    """Rule that decided about a failed job (`trainflow/failures/table.toml`); empty for other errors and in records of
     earlier versions."""
     line: str = ""
     """Line of the log that decided; empty if another evidence did."""

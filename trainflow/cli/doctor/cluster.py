@@ -34,16 +34,16 @@ class Cluster(Protocol):
     """One namespace of a cluster, and its nodes."""
 
     def get(self, path: str, **query: str) -> Object | None:
-        """An object or a list; None if there is none. The path begins behind `/api/v1/`."""
+        """An object or a list at a path below `/api/v1/`; None if it does not exist."""
 
     def create(self, path: str, body: Object) -> Object:
         """Makes an object."""
 
     def delete(self, path: str) -> None:
-        """Deletes an object; one that is gone is no error."""
+        """Delete an object, if it still exists."""
 
     def execute(self, pod: str, container: str, command: Sequence[str]) -> str:
-        """What a command in a running container prints.
+        """Run a command in a running container, and return its output.
 
         Raises:
             ProbeFailed: If the command could not be run.

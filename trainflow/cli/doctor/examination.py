@@ -25,7 +25,7 @@ def examine(cluster: Cluster, run: str, namespace: str, *, probe_seconds: float 
     """Gather everything that the checks need.
 
     Raises:
-        DoctorError: If there is no such run in the namespace, or the cluster does not answer.
+        DoctorError: If the namespace does not have a pod of the run, or the cluster does not answer.
     """
     if not _RUN_ID.fullmatch(run):
         raise DoctorError(f"--run: '{run}' is no run id: lower-case letters, digits and dashes, at most 63.")
@@ -54,9 +54,12 @@ def examine(cluster: Cluster, run: str, namespace: str, *, probe_seconds: float 
 def _look(
     cluster: Cluster, run: str, namespace: str, pod: Object, seconds: float
 ) -> tuple[Mapping[str, Any] | None, bool, str]:
-    """What was seen from inside, whether in the run's own pod, and why nothing was seen.
+    """Run the probe in a pod of the run, or else in a pod that is started for it.
 
-    The run's own pod sees its devices, too; where it takes no commands, a pod is started beside it.
+    Only the run's own pod sees its devices; it may not accept commands.
+
+    Returns:
+        The probe's findings, None if it failed; whether it ran in the run's own pod; and why it failed.
     """
     if gang.phase(pod) == "Running":
         try:

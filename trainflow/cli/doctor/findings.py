@@ -1,4 +1,4 @@
-"""What was found, and what to do about it. Pure: evidence in, one finding for each check out."""
+"""Findings of the checks, with advice. Pure: evidence in, one finding for each check out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEVICE_FILES = {NEURON_DEVICE: "neuron", GPU_DEVICE: "nvidia", EFA_INTERFACE: "e
 
 
 class Outcome(StrEnum):
-    """How a check went."""
+    """Result of a check."""
 
     OK = "ok"
     FAILED = "failed"
@@ -67,7 +67,7 @@ class Evidence:
 
 
 REFUSED = "Connection refused"
-"""What the probe says of a host that was reached and has nobody at that port."""
+"""The probe's answer if the host was reached and no process listens at the port."""
 
 
 def findings(evidence: Evidence) -> Iterator[Finding]:

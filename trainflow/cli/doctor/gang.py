@@ -1,4 +1,4 @@
-"""What a run's pods say about the run: which of them to ask, where they meet, what they need. Pure."""
+"""Facts about a run, from its pods: pods to examine, rendezvous, folders, devices. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GANG_STAGES = ("training", "precompile", "publish", "stage", "preflight")
 
 @dataclass(frozen=True, kw_only=True)
 class Rendezvous:
-    """Where the processes of a gang meet."""
+    """Host and port of a gang's rendezvous."""
 
     host: str
     port: int
@@ -71,7 +71,7 @@ CLUSTER_DOMAIN = "svc.cluster.local"
 
 
 def full_name(host: str, pod: Object) -> str | None:
-    """The whole name of a host that is called by its Service alone; None for addresses and for whole names."""
+    """Full DNS name of a host that is named by its Service only; None for addresses and for full names."""
     if host == "localhost" or host.count(".") > 1 or re.fullmatch(r"[\d.]+", host):
         return None
     return f"{host}.{pod['metadata'].get('namespace', 'default')}.{CLUSTER_DOMAIN}"
@@ -84,7 +84,7 @@ def labels(pod: Object) -> Mapping[str, str]:
 
 
 def phase(pod: Object) -> str:
-    """The pod's phase; a pod that is being deleted has none that counts."""
+    """The pod's phase; `Terminating` for a pod that is being deleted."""
     return "Terminating" if pod["metadata"].get("deletionTimestamp") else str((pod.get("status") or {}).get("phase"))
 
 
@@ -100,7 +100,7 @@ def claims(pod: Object) -> list[str]:
 
 
 def shared_folders(pod: Object, *, read_only: bool = False) -> list[str]:
-    """Where the pod's claims are mounted: those that the program may write, or the others."""
+    """Mount paths of the pod's claims, either the writable or the read-only ones."""
     volumes = {v["name"] for v in pod["spec"].get("volumes") or [] if "persistentVolumeClaim" in v}
     mounts = [m for m in container(pod).get("volumeMounts") or [] if m["name"] in volumes]
     return [m["mountPath"] for m in mounts if m.get("readOnly", False) is read_only]
@@ -114,7 +114,7 @@ def cache_folder(pod: Object) -> str | None:
 
 
 def requested(pod: Object, resource: str) -> int:
-    """How many of a device the pod asks for."""
+    """Number of devices that the pod requests of one kind."""
     resources = container(pod).get("resources") or {}
     found = (resources.get("limits") or {}).get(resource) or (resources.get("requests") or {}).get(resource)
     return int(found or 0)

@@ -28,7 +28,7 @@ class Observer(Protocol):
     """Source of snapshots: `trainflow.client.observe.RunObserver`, or a test's replay."""
 
     def snapshot(self) -> RunState:
-        """What is known now."""
+        """The run's present state."""
 
 
 def follow(

@@ -210,7 +210,7 @@ def _within_second(moment: datetime | None) -> datetime | None:
 
 
 def _time_of_phase(pod: Pod) -> datetime | None:
-    """When the pod entered its phase; None where it does not say so."""
+    """Time when the pod entered its phase; None if the pod does not record it."""
     match pod.phase:
         case "Pending":
             return pod.created_at

@@ -178,7 +178,7 @@ def _state_cells(row: _Row, snapshot: RunState) -> tuple[Text, Text, Text, Text]
 
 
 def _inner_state(snapshot: RunState) -> str:
-    """What the watch window does at the moment."""
+    """The present state of the watch window."""
     inner = [visit for visit in snapshot.states if visit.execution != snapshot.execution and visit.exited_at is None]
     return inner[-1].name if inner else ""
 
@@ -335,7 +335,7 @@ def _last_lines(snapshot: RunState) -> list[RenderableType]:
 
 
 def _log_tail(snapshot: RunState) -> list[Text]:
-    """A heading and the newest lines of the log that tells how far the run is."""
+    """A heading and the newest lines of the log that shows the run's progress."""
     if snapshot.status is not RunStatus.RUNNING or snapshot.log_tail is None or not snapshot.log_tail[1]:
         return []
     pod, lines = snapshot.log_tail

@@ -181,7 +181,7 @@ def _line_writer(run_id: str, request: LogRequest) -> Callable[[str], str]:
 
 
 def _tell_outcome(run: RunState, words: tuple[str, ...]) -> None:
-    """Say how a run ended whose log was followed, beside the log; the exit status tells it, too."""
+    """Print the outcome of a run whose log was followed. The exit status reports it as well."""
     from trainflow.workflow.run_status import RunStatus
 
     if run.status is RunStatus.RUNNING:

@@ -33,7 +33,7 @@ MAX_FOLLOWED_GANG = 16
 
 
 def may_hold_rank0(pod: Pod) -> bool:
-    """Whether a pod's log may be rank 0's, which alone prints steps. In an elastic gang any pod may hold it."""
+    """Whether a pod may hold rank 0, the only rank that prints steps. In an elastic gang any pod may."""
     return pod.stage == Stage.TRAINING and (pod.index == 0 or pod.elastic)
 
 

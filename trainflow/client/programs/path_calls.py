@@ -25,7 +25,7 @@ class PathCall:
     kind: Kind
     positions: tuple[int, ...] = (0,)
     names: tuple[str, ...] = ()
-    """Names of the path as a named argument; empty if it has no name."""
+    """Names of the path's argument in a call; empty if it is only positional."""
     owners: tuple[str, ...] = ()
     """Modules whose function it is, if the function's name has other meanings."""
 

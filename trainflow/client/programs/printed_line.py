@@ -291,7 +291,7 @@ def _names(parts: Sequence[Part]) -> list[tuple[str, int]]:
 
 
 def _with_total_and_speeds(names: Sequence[str], parts: Sequence[Part]) -> list[str]:
-    """The names with those of values that have none: `total` behind the step, and a speed by the unit behind it."""
+    """The names, completed for values without one: `total` after the step, and a speed by the unit after it."""
     totals, units = _totals(parts), _units_behind(parts)
     values = [part for part in parts if isinstance(part, Value)]
     found: list[str] = []

@@ -36,7 +36,7 @@ class ExportedRun:
 
     run_id: str
     name: str
-    """The spec's name, by which runs are grouped."""
+    """The spec's name. Trackers group runs by it."""
     status: RunStatus
     started_at: datetime
     ended_at: datetime | None
