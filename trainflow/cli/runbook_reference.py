@@ -22,7 +22,7 @@ trainflow list
 trainflow top
 ```
 
-Alarms of a deployment have [runbooks of their own](runbooks.md), with the commands of AWS and Kubernetes.
+[The alarms of a deployment](runbooks.md) have their own runbooks, with the commands of AWS and Kubernetes.
 """
 
 STATUS, LOGS, RANK = "trainflow status RUN", "trainflow logs RUN", "trainflow logs RUN --rank 1"
@@ -72,23 +72,24 @@ SITUATIONS: Mapping[Kind, Advice] = {
     Kind.TRAINING: Advice(
         "The program runs and logs steps, or its first step is still to come.",
         (STATUS, LOGS, METRICS),
-        "Nothing. If no step was read although the program prints some, the section `progress` of the spec says how it "
-        "prints them.",
+        "Nothing. If the program prints steps and none was read, describe its lines in the section `progress` of the "
+        "spec.",
     ),
     Kind.NO_STEP: Advice(
-        "No step has come for more than five of the usual intervals. The run is not ended while its log or its files "
-        "go on; it is ended when its ranks stand still, or after `limits.stall_minutes` without any of these.",
+        "No step has come for more than five of the usual intervals. The workflow does not end the run while its log "
+        "or its files change. It ends the run when the ranks stand still, or after `limits.stall_minutes` without any "
+        "change.",
         (LOGS, RANK, DOCTOR, STOP),
-        "Read the newest lines of two ranks. An evaluation, a checkpoint or a compilation: wait. Otherwise let the "
-        "workflow end it, which keeps the stacks of the ranks, or stop it.",
+        "Read the newest lines of two ranks. If they show an evaluation, a checkpoint or a compilation, wait. "
+        "Otherwise stop the run, or let the workflow end it, which keeps the stacks of the ranks.",
     ),
     Kind.RECOVERING: Advice(
-        "A job has failed, and is started again. `status` names the error, the newest step before, and avoided nodes.",
+        "A job has failed, and is started again. `status` names the error, the last step before it, and avoided nodes.",
         (STATUS, LOGS),
         "Nothing. `limits.max_restarts` bounds restarts without progress.",
     ),
     Kind.STOPPING: Advice(
-        "A person or a limit stops the run: the program may save, and what it has written is published.",
+        "A person or a limit stops the run. The program has time to save, and its files are published.",
         (STATUS,),
         "Wait until the run has ended.",
     ),
@@ -103,13 +104,13 @@ SITUATIONS: Mapping[Kind, Advice] = {
         "Wait until the run has ended: then `status` has the error and its evidence.",
     ),
     Kind.SUCCEEDED: Advice(
-        "The run has ended as it should.",
+        "The run has ended without an error or a warning.",
         (STATUS, ARTIFACTS, REPORT),
         "Nothing. `trainflow artifacts RUN --pull FOLDER` copies the files.",
     ),
     Kind.SUCCEEDED_WITH_WARNINGS: Advice(
-        "The run has succeeded, and something about it needs attention: files that were not published, fewer steps "
-        "than its arguments name, losses that are not finite.",
+        "The run has succeeded, but some result needs attention: files that were not published, fewer steps than its "
+        "arguments name, losses that are not finite.",
         (STATUS, ARTIFACTS),
         "Read each warning before you use the result: it names what is missing.",
     ),
@@ -124,10 +125,11 @@ SITUATIONS: Mapping[Kind, Advice] = {
         "`resume` begins with the newest checkpoint in a new run; it refuses a run without one.",
     ),
     Kind.TIMED_OUT: Advice(
-        "The execution reached its own time limit. No state of the workflow cleans up then; a function does.",
+        "The execution reached its own time limit. The workflow's states cannot clean up then; the function CleanUp "
+        "does.",
         (STATUS, SWEEP, RESUME),
-        "Read what `sweep --dry-run` lists 20 minutes after the end, and delete it with `trainflow sweep`. Find out "
-        "why the run took so long before it is resumed.",
+        "Wait 20 minutes after the end. If `sweep --dry-run` still lists objects then, delete them with `trainflow "
+        "sweep`. Find out why the run took so long before you resume it.",
     ),
 }
 """The advice for each activity of a run."""
