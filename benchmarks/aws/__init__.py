@@ -1,7 +1,7 @@
 """Runs LocalStack's tests, whose answers were recorded on AWS, against the twin's AWS, and counts the same answers.
 
-Nothing of these tests is in this repository. `--recordings FOLDER` is a checkout of `localstack/localstack` (the last
-table in docs/twin.md names its commit) with a Python environment of its own in `.venv/`; `PREPARATION` makes it.
+Nothing of these tests is in this repository. `--recordings FOLDER` is a checkout of `localstack/localstack` with a
+Python environment in `.venv/`; `PREPARATION` makes it, and docs/twin-contract.md names its commit.
 """
 
 from __future__ import annotations

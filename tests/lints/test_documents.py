@@ -7,6 +7,8 @@ import tomllib
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from local.twin import REPOSITORY
 from tests.documents import documents
 from tests.every import hold_for_every
@@ -30,7 +32,7 @@ GOVERNED = (
     "trainer",
     "trainflow",
 )
-MAX_README_LINES = 95
+MAX_LINES = 95
 """Two screens."""
 
 
@@ -97,8 +99,9 @@ def test_the_code_that_a_decision_governs_names_it() -> None:
     assert numbers - {number for _, number in named} == set(), "no code names these: write `# Decision N: reason`"
 
 
-def test_the_readme_is_at_most_two_screens() -> None:
-    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= MAX_README_LINES
+@pytest.mark.parametrize("page", ["README.md", "docs/twin.md"])
+def test_a_page_for_every_user_is_at_most_two_screens(page: str) -> None:
+    assert len((REPOSITORY / page).read_text(encoding="utf-8").splitlines()) <= MAX_LINES
 
 
 def test_the_newest_entry_of_the_changelog_is_the_version_of_the_package() -> None:
