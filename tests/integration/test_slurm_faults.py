@@ -20,8 +20,8 @@ import urllib3
 from rich.console import Console
 
 from benchmarks.many_runs import published_losses
-from lambdas.backends.slurm import rest as slurm_api
-from lambdas.backends.slurm.rest import RestController
+from lambdas.backends.slurm import slurmrestd as slurm_api
+from lambdas.backends.slurm.slurmrestd import RestController
 from local.slurm.cluster import SlurmCluster
 from local.slurm.configuration import SlurmSettings
 from local.twin import Twin

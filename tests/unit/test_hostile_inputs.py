@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from lambdas.backends.slurm import rest, ssm
+from lambdas.backends.slurm import slurmrestd, ssm
 from lambdas.backends.slurm.forms import comment_form, parse_comment
 from lambdas.gateways.kubernetes_objects import log_lines
 from lambdas.logic.departures import PodEvidence
@@ -211,7 +211,7 @@ def test_a_parser_answers_any_input_or_names_its_fault(name: str, examples: int)
 
 
 OLD_PARTITION = recorded("partition-v0.0.38.json")
-ANSWERS: Mapping[str, tuple[Callable[[rest.RestController], object], tuple[Any, ...]]] = {
+ANSWERS: Mapping[str, tuple[Callable[[slurmrestd.RestController], object], tuple[Any, ...]]] = {
     "jobs": (lambda slurm: slurm.jobs(), ({"errors": [], "jobs": [OLD_JOB, newer_job(job_state=["RUNNING"])]},)),
     "job": (lambda slurm: slurm.job(12), ({"jobs": [newer_job(job_state=["RUNNING"])]}, {"jobs": [OLD_JOB]})),
     "partitions": (lambda slurm: slurm.partitions(), (OLD_PARTITION, {"partitions": [NEW_PARTITION]})),
@@ -251,11 +251,11 @@ class Answering:
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_slurmrestd_is_understood_or_unavailable(kind: str, examples: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ask, valid = ANSWERS[kind]
-    monkeypatch.setattr(rest, "_key", SimpleNamespace(cache_clear=lambda: None, __call__=None))
-    monkeypatch.setattr(rest.RestController, "_current_token", lambda _self: "token")
+    monkeypatch.setattr(slurmrestd, "_key", SimpleNamespace(cache_clear=lambda: None, __call__=None))
+    monkeypatch.setattr(slurmrestd.RestController, "_current_token", lambda _self: "token")
 
     def asked(answer: tuple[int, Any]) -> object:
-        slurm = rest.RestController("http://slurm:6820", key_secret="key", user="trainer")
+        slurm = slurmrestd.RestController("http://slurm:6820", key_secret="key", user="trainer")
         slurm._pool = Answering(kind, *answer)  # type: ignore[assignment]
         return ask(slurm)
 

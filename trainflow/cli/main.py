@@ -246,7 +246,7 @@ def validate(
     leave_plugins()
     from trainflow.client.code import require_code
     from trainflow.client.programs.arguments import doubts_about
-    from trainflow.client.programs.told_checkpoint import untold_checkpoint
+    from trainflow.client.programs.ignored_checkpoint import ignored_checkpoint
     from trainflow.client.spec_file import STANDARD_INPUT, read_spec
     from trainflow.record.wording import count
     from trainflow.spec.document import MAX_BYTES
@@ -263,7 +263,7 @@ def validate(
         raise typer.Exit(BAD_INPUT) from None
     compute = valid.compute
     notes = (_doubts_by_help if run_help else doubts_about)(valid.workload, folder=spec.parent)
-    notes += [f"{note}." for note in (left_out, untold_checkpoint(valid, folder=spec.parent)) if note is not None]
+    notes += [f"{note}." for note in (left_out, ignored_checkpoint(valid, folder=spec.parent)) if note is not None]
     if as_json:
         print_json(
             {

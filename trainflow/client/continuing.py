@@ -8,7 +8,7 @@ from typing import Any
 
 from trainflow.client.continuable import CannotContinue as CannotContinue
 from trainflow.client.continuable import require_continuable
-from trainflow.client.programs.told_checkpoint import untold_checkpoint
+from trainflow.client.programs.ignored_checkpoint import ignored_checkpoint
 from trainflow.client.resume_bounds import resume_bounds
 from trainflow.errors import InvalidRunSpec
 from trainflow.observed.step import Step
@@ -100,8 +100,8 @@ def resume_note(spec: RunSpec) -> str | None:
         f"Checkpoints of {run_id} {_newer_than(until)} are passed over: {until.reason}."
         for run_id, until in spec.resume_until.items()
     ]
-    untold = untold_checkpoint(spec)
-    return " ".join([*sentences, *([f"{untold}."] if untold else [])]) or None
+    ignored = ignored_checkpoint(spec)
+    return " ".join([*sentences, *([f"{ignored}."] if ignored else [])]) or None
 
 
 def _newer_than(until: ResumeUntil) -> str:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from lambdas.backends.slurm.controller import Controller
 from lambdas.backends.slurm.files import JobFiles, failed_pods, peer_pods, pod_name
-from lambdas.backends.slurm.rest import RestController
+from lambdas.backends.slurm.slurmrestd import RestController
 from lambdas.backends.slurm.ssm import SCHEME, SsmController
 from lambdas.backends.slurm.status import is_over, job_status, pending_reason, was_cancelled
 from trainflow.deployment.slurm import JobComment, Partition, SlurmJob, Submission, default_partition

@@ -13,10 +13,10 @@ import jwt
 import pytest
 from urllib3.exceptions import NewConnectionError
 
-from lambdas.backends.slurm import rest as slurm_api
+from lambdas.backends.slurm import slurmrestd as slurm_api
 from lambdas.backends.slurm.cluster import connect
 from lambdas.backends.slurm.forms import complaints, submission_form
-from lambdas.backends.slurm.rest import RestController
+from lambdas.backends.slurm.slurmrestd import RestController
 from tests.unit.lambdas.conftest import Aws
 from tests.unit.lambdas.test_slurm_forms import JOB, newer_job, recorded, some
 from tests.wording import wording

@@ -66,7 +66,7 @@ def plan(
     from trainflow.client.code import require_code
     from trainflow.client.local_runs import LocalRuns
     from trainflow.client.plan import plan_of
-    from trainflow.client.programs.told_checkpoint import untold_checkpoint
+    from trainflow.client.programs.ignored_checkpoint import ignored_checkpoint
     from trainflow.client.spec_file import read_spec
     from trainflow.spec.limits import require_limits_ahead
     from trainflow.workflow.run_status import RunStatus
@@ -115,7 +115,7 @@ def plan(
         print_json(found.as_json())
     else:
         typer.echo(plan_text(found))
-        for note in (left_out, untold_checkpoint(valid, folder=spec.parent)):
+        for note in (left_out, ignored_checkpoint(valid, folder=spec.parent)):
             if note is not None:
                 typer.echo(f"Note: {note}.")
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.fakes.runs import spec_with
 from trainflow.cli.main import app
-from trainflow.client.programs.told_checkpoint import untold_checkpoint
+from trainflow.client.programs.ignored_checkpoint import ignored_checkpoint
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 
 PATH = {"path": "step-{step}.pt"}
@@ -23,17 +23,17 @@ def spec(workload: dict[str, Any] | None = None, **checkpoint: Any) -> RunSpec:
 
 def test_a_program_without_words_for_its_checkpoint_is_noted(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch")
-    assert "checkpoint.resume is empty" in (untold_checkpoint(spec(), folder=tmp_path) or "")
-    assert untold_checkpoint(spec()) is not None
+    assert "checkpoint.resume is empty" in (ignored_checkpoint(spec(), folder=tmp_path) or "")
+    assert ignored_checkpoint(spec()) is not None
 
 
 @pytest.mark.parametrize("file", ["train.py", "inner/load.py", "start.sh"])
 def test_a_program_that_reads_the_variable_or_gets_words_is_not_noted(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text('os.environ["TRAINFLOW_CHECKPOINT"]')
-    assert untold_checkpoint(spec(), folder=tmp_path) is None
-    assert untold_checkpoint(spec(resume=["--resume", "{checkpoint}"])) is None
-    assert untold_checkpoint(parse_run_spec(spec_with())) is None
+    assert ignored_checkpoint(spec(), folder=tmp_path) is None
+    assert ignored_checkpoint(spec(resume=["--resume", "{checkpoint}"])) is None
+    assert ignored_checkpoint(parse_run_spec(spec_with())) is None
 
 
 def test_installed_packages_that_name_the_variable_say_nothing_about_the_program(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_installed_packages_that_name_the_variable_say_nothing_about_the_program
     installed.write_text('CHECKPOINT = "TRAINFLOW_CHECKPOINT"')
     (tmp_path / "train.py").write_text("import torch")
     (tmp_path / "gone.py").symlink_to(tmp_path / "nothing.py")
-    assert untold_checkpoint(spec(), folder=tmp_path) is not None
+    assert ignored_checkpoint(spec(), folder=tmp_path) is not None
 
 
 def test_validate_prints_the_note(tmp_path: Path) -> None:

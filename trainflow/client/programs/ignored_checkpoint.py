@@ -16,7 +16,7 @@ SOURCES = (".py", ".sh", ".jl")
 """Ends of names of the files that are searched."""
 
 
-def untold_checkpoint(spec: RunSpec, *, folder: Path | None = None) -> str | None:
+def ignored_checkpoint(spec: RunSpec, *, folder: Path | None = None) -> str | None:
     """The sentence about a program that may begin anew although it has a checkpoint; None for other programs.
 
     Args:
