@@ -120,7 +120,7 @@ class FirstRequests:
             self._each = 0
 
 
-def call_of(function: str, event: Any) -> str:
+def repeated_call_key(function: str, event: Any) -> str:
     """Text that a call shares with its repetitions: a queue counts the deliveries of a message."""
     if isinstance(event, dict) and "Records" in event:
         event = [record["messageId"] for record in event["Records"]]
@@ -136,7 +136,7 @@ class FirstTries:
         """Number of failures of each function."""
 
     def __call__(self, function: str, event: Any) -> Fault | None:
-        call = call_of(function, event)
+        call = repeated_call_key(function, event)
         with self._lock:
             if call in self._tried:
                 return None
@@ -154,7 +154,7 @@ class OneOfEach:
         """Function that failed, by the name of the error."""
 
     def __call__(self, function: str, event: Any) -> Fault | None:
-        call = call_of(function, event)
+        call = repeated_call_key(function, event)
         with self._lock:
             if call in self._tried or not self._left:
                 return None

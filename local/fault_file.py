@@ -51,12 +51,12 @@ class Moment(Section):
     @field_validator("state")
     @classmethod
     def _known_state(cls, name: str | None) -> str | None:
-        return _one_of(name, functions_of_states(), "a Task state that calls a function")
+        return _require_known(name, functions_of_states(), "a Task state that calls a function")
 
     @field_validator("function")
     @classmethod
     def _known_function(cls, name: str | None) -> str | None:
-        return _one_of(name, {function.name: "" for function in FUNCTIONS}, "a function of trainflow")
+        return _require_known(name, {function.name: "" for function in FUNCTIONS}, "a function of trainflow")
 
     @model_validator(mode="after")
     def _one_subject(self) -> Self:
@@ -92,7 +92,7 @@ class FunctionFault(Moment):
     @classmethod
     def _known_error(cls, name: str) -> str:
         known = {**dict.fromkeys(NAMES_OF_FAULTS, ""), **dict.fromkeys(error_table(), "")}
-        return _one_of(name, known, "an error of Lambda or of trainflow/failures/errors.toml") or name
+        return _require_known(name, known, "an error of Lambda or of trainflow/failures/errors.toml") or name
 
     @model_validator(mode="after")
     def _a_subject(self) -> Self:
@@ -132,12 +132,12 @@ class Throttling(Section):
 
     @field_validator("operation", "error")
     @classmethod
-    def _of_the_service(cls, name: str | None, field: ValidationInfo) -> str | None:
+    def _require_operation_of_service(cls, name: str | None, field: ValidationInfo) -> str | None:
         service = field.data.get("service")
         if service is None or field.field_name is None:  # the service is at fault
             return name
         known = {"operation": OPERATIONS, "error": CODES}[field.field_name][service]
-        return _one_of(name, dict.fromkeys(known, ""), f"one of {', '.join(known)}")
+        return _require_known(name, dict.fromkeys(known, ""), f"one of {', '.join(known)}")
 
     @property
     def code(self) -> str:
@@ -226,7 +226,7 @@ def _numbers(noun: str, first: int, how_many: int) -> str:
     return f"{noun} {first}" if how_many == 1 else f"{noun}s {first} to {first + how_many - 1}"
 
 
-def _one_of(name: str | None, known: Mapping[str, str], what: str) -> str | None:
+def _require_known(name: str | None, known: Mapping[str, str], what: str) -> str | None:
     if name is not None and name not in known:
         import difflib
 

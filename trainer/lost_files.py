@@ -227,7 +227,7 @@ def _report(
     beside = Kept(kept=(*not_searched.kept, folder))
     found_here += [lost_files(place, began, beside, deadline=deadline, only=MODELS) for place in others]
     own = merged(each for each in found_here if each is not None)
-    found = own if gang.num_nodes == 1 else _of_all_nodes(own, gang, wait=succeeded)
+    found = own if gang.num_nodes == 1 else _merged_reports(own, gang, wait=succeeded)
     if found is not None and gang.speaks:
         named = {} if succeeded else {"most_named": NAMED_OF_A_FAILURE}
         os.write(1, f"{lost_files_line(found, **named)}\n".encode())
@@ -325,7 +325,7 @@ def _shown(path: str, root: str | None) -> str:
     return printable(shown(path if root is None else os.path.relpath(path, root)))
 
 
-def _of_all_nodes(own: LostFiles | None, gang: Gang, *, wait: bool) -> LostFiles | None:
+def _merged_reports(own: LostFiles | None, gang: Gang, *, wait: bool) -> LostFiles | None:
     """The files of all nodes, on a node that speaks for them; on the others, the report is left for that node."""
     if gang.folder is None:
         return own

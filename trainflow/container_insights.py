@@ -67,7 +67,7 @@ def read_utilization(
     """
     wanted = sorted(nodes)[:MAX_NODES]
     for name, of in METRICS.items():
-        found = _metrics_of(cloudwatch, name, cluster, wanted)
+        found = _metrics_by_node(cloudwatch, name, cluster, wanted)
         values = _newest(cloudwatch, found, now) if found else {}
         if values:
             return Utilization(of=of, by_node=values)
@@ -82,7 +82,7 @@ def read_mean_utilization(
     minutes = math.ceil((end - start).total_seconds() / PERIOD_SECONDS)
     period_seconds = PERIOD_SECONDS * max(1, math.ceil(minutes / MAX_VALUES))
     for name, of in METRICS.items():
-        found = _metrics_of(cloudwatch, name, cluster, wanted)
+        found = _metrics_by_node(cloudwatch, name, cluster, wanted)
         values = _values(cloudwatch, found, start, end, period_seconds) if found else {}
         means = {node: round(mean(of_node), 1) for node, of_node in values.items()}
         if means:
@@ -90,7 +90,7 @@ def read_mean_utilization(
     return None
 
 
-def _metrics_of(
+def _metrics_by_node(
     cloudwatch: CloudWatchClient, name: str, cluster: str, nodes: Collection[str]
 ) -> dict[str, MetricTypeDef]:
     """The metric of each node: its dimensions contain the instance's id, which the node's name lacks."""

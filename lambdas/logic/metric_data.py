@@ -82,10 +82,10 @@ def of_steps(run_id: str, steps: Sequence[Step], names: Collection[str] = ()) ->
         for row in STEP_FIGURES:
             value = step.figure(row.name)
             if value is not None:
-                yield _of_run(run_id, row.metric.value, value, step.logged_at, unit=row.unit)
+                yield _run_datum(run_id, row.metric.value, value, step.logged_at, unit=row.unit)
         for name, value in step.metrics.items():
             if name in names and name not in RESERVED:
-                yield _of_run(run_id, name, value, step.logged_at)
+                yield _run_datum(run_id, name, value, step.logged_at)
 
 
 def of_progress(
@@ -101,14 +101,14 @@ def of_progress(
         now: Time of the poll.
     """
     diverged = sum(step.loss is not None and not math.isfinite(step.loss) for step in steps)
-    yield _of_cluster(cluster, ClusterMetric.NON_FINITE_LOSS, diverged, now)
+    yield _cluster_datum(cluster, ClusterMetric.NON_FINITE_LOSS, diverged, now)
     if cursor.progressed_at is not None:
         # Before its first step a run loads and compiles: `limits.stall_minutes` covers that time.
         age = max((now - cursor.progressed_at).total_seconds(), 0.0)
-        yield _of_cluster(cluster, ClusterMetric.SECONDS_SINCE_STEP, age, now, unit="Seconds")
+        yield _cluster_datum(cluster, ClusterMetric.SECONDS_SINCE_STEP, age, now, unit="Seconds")
     throughput = next((step.throughput for step in reversed(steps) if step.throughput is not None), None)
     if throughput is not None and min_throughput is not None:
-        yield _of_cluster(cluster, ClusterMetric.THROUGHPUT_OVER_FLOOR, throughput / min_throughput, now)
+        yield _cluster_datum(cluster, ClusterMetric.THROUGHPUT_OVER_FLOOR, throughput / min_throughput, now)
 
 
 def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: datetime) -> Iterator[Datum]:
@@ -122,12 +122,12 @@ def of_fleet(cluster: str, fleet: Fleet, pods: Mapping[str, int], *, now: dateti
     }
     for metric, value in values.items():
         if value is not None:
-            yield _of_cluster(cluster, metric, value, now)
+            yield _cluster_datum(cluster, metric, value, now)
 
 
-def _of_run(run_id: str, metric: str, value: float, at: datetime, *, unit: str = "None") -> Datum:
+def _run_datum(run_id: str, metric: str, value: float, at: datetime, *, unit: str = "None") -> Datum:
     return Datum(metric=metric, dimension=RUN_DIMENSION, of=run_id, value=value, at=at, unit=unit, every_second=True)
 
 
-def _of_cluster(cluster: str, metric: ClusterMetric, value: float, at: datetime, *, unit: str = "None") -> Datum:
+def _cluster_datum(cluster: str, metric: ClusterMetric, value: float, at: datetime, *, unit: str = "None") -> Datum:
     return Datum(metric=metric.value, dimension=CLUSTER_DIMENSION, of=cluster, value=value, at=at, unit=unit)

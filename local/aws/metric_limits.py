@@ -35,14 +35,14 @@ def apply() -> None:
             raise ValidationError(f"The collection MetricData must not have a size greater than {MOST_METRICS}.")
         if int(self.headers.get("Content-Length") or 0) > MOST_BYTES:
             raise ValidationError(f"The request is larger than {MOST_BYTES} bytes.")
-        if found := "\n".join(faults_of(data, datetime.now(UTC))):
+        if found := "\n".join(refusals(data, datetime.now(UTC))):
             raise InvalidParameterValue(found)
         return present(self)
 
     replace(CloudWatchResponse, "put_metric_data", put_metric_data)
 
 
-def faults_of(data: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
+def refusals(data: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     """The reason why CloudWatch would refuse the metrics of a call.
 
     Args:

@@ -47,7 +47,7 @@ def definitions_read_once() -> None:
     from moto.stepfunctions.parser.asl.parse import asl_parser
 
     def parse(definition: str) -> Any:
-        tree = _tree_of(definition)
+        tree = _parsed_tree(definition)
         preprocessor = asl_parser.Preprocessor()
         # moto keeps it on the class, where a definition that is refused would leave its language to all later ones.
         preprocessor._query_language_per_scope = []
@@ -57,7 +57,7 @@ def definitions_read_once() -> None:
 
 
 @lru_cache(maxsize=16)
-def _tree_of(definition: str) -> Any:
+def _parsed_tree(definition: str) -> Any:
     """The tree of a definition, for all servers of this process: trees do not change."""
     from antlr4 import CommonTokenStream, InputStream
     from moto.stepfunctions.parser.asl.antlr.runtime.ASLLexer import ASLLexer

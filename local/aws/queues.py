@@ -111,7 +111,7 @@ class QueueConsumers:
             return self._pools[mapping.uuid]
 
     def _consume(self, mapping: Any) -> None:
-        sqs = self._client_of("sqs", _role_of(mapping))
+        sqs = self._client_of("sqs", _function_role(mapping))
         url = self._client("sqs").get_queue_url(QueueName=mapping.event_source_arn.rsplit(":", 1)[1])["QueueUrl"]
         while messages := self._receive(sqs, url, mapping.batch_size):
             failed = self._invoke(mapping, messages)
@@ -192,7 +192,7 @@ def _mappings(queue_arn: str) -> list[Any]:
     return [mapping for mapping in mappings if mapping.event_source_arn == queue_arn and mapping.enabled]
 
 
-def _role_of(mapping: Any) -> str:
+def _function_role(mapping: Any) -> str:
     from moto.awslambda.models import lambda_backends
 
     return str(lambda_backends[mapping.account_id][mapping.region].get_function(mapping.function_arn).role)

@@ -55,16 +55,16 @@ def _definition(machine: Resource) -> dict[str, Any]:
 
 
 def _tasks(machine: Resource) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield from _tasks_of(_definition(machine))
+    yield from _all_tasks(_definition(machine))
 
 
-def _tasks_of(definition: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _all_tasks(definition: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, state in (definition.get("States") or {}).items():
         if state.get("Type") == "Task":
             yield name, state
         for inner in (*state.get("Branches", ()), state.get("ItemProcessor"), state.get("Iterator")):
             if inner:
-                yield from _tasks_of(inner)
+                yield from _all_tasks(inner)
 
 
 def _function(templates: Templates, machine: Resource, state: Mapping[str, Any]) -> Resource | None:

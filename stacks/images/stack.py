@@ -136,7 +136,7 @@ class ImagesStack(cdk.Stack):
         if self._configuration.images.tools is None:
             return self.repository.repository_arn
         private = in_private_ecr(self._configuration.images.tools)
-        return self._arn_of(private) if private else None
+        return self._repository_arn(private) if private else None
 
     def _make_repository(self) -> ecr.Repository:
         kept = KEPT_IN_PRODUCTION if self._configuration.production else KEPT_IMAGES
@@ -182,12 +182,12 @@ class ImagesStack(cdk.Stack):
             (PUSH, [self.repository.repository_arn]),
             (("ecr:GetAuthorizationToken",), ["*"]),
         ]
-        bases = [self._arn_of(kind.private) for kind in self._kinds if kind.private]
+        bases = [self._repository_arn(kind.private) for kind in self._kinds if kind.private]
         if bases:
             allowed.append((PULL, bases))
         return [iam.PolicyStatement(actions=list(actions), resources=resources) for actions, resources in allowed]
 
-    def _arn_of(self, image: EcrImage) -> str:
+    def _repository_arn(self, image: EcrImage) -> str:
         return f"arn:{self.partition}:ecr:{image.region}:{image.account}:repository/{image.repository}"
 
     def _make_build(self, kind: Kind) -> codebuild.Project:

@@ -71,7 +71,7 @@ class StateMachines(Construct):
             state_machine_name=name,
             state_machine_type=sfn.StateMachineType.STANDARD,
             definition_body=sfn.DefinitionBody.from_string(text),
-            definition_substitutions={**versions, **({"WatchJob": self._version_of(child)} if child else {})},
+            definition_substitutions={**versions, **({"WatchJob": self._version_arn(child)} if child else {})},
             role=as_it_is(execution_role),
             logs=sfn.LogOptions(
                 destination=self._make_log_group(f"{construct_id}Logs", name=name),
@@ -83,7 +83,7 @@ class StateMachines(Construct):
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
 
-    def _version_of(self, machine: sfn.StateMachine) -> str:
+    def _version_arn(self, machine: sfn.StateMachine) -> str:
         """The ARN of the text that is deployed now; a new text is a new version, and older ones stay."""
         made = cast(sfn.CfnStateMachine, machine.node.default_child)
         version = sfn.CfnStateMachineVersion(

@@ -211,10 +211,10 @@ class TriggersStack(cdk.Stack):
                 time_zone=schedule.time_zone,
                 enabled=schedule.enabled,
                 target=request,
-                message=self._request_of(schedule),
+                message=self._run_request(schedule),
             )
 
-    def _request_of(self, schedule: Schedule) -> dict[str, Any]:
+    def _run_request(self, schedule: Schedule) -> dict[str, Any]:
         spec = scheduled_spec(self._configuration, schedule, repository=REPOSITORY)
         return {
             "schedule": schedule.name,

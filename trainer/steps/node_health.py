@@ -96,7 +96,7 @@ def tested(test: Sequence[str], folder: Path) -> Verdict:
     try:
         child = subprocess.Popen(test, env={**os.environ, **told})
         signals.forward_to(child)
-        verdict = _verdict_of(child, folder)
+        verdict = _awaited_verdict(child, folder)
         _end(child, folder)
     finally:
         signals.stop()
@@ -105,7 +105,7 @@ def tested(test: Sequence[str], folder: Path) -> Verdict:
     return verdict
 
 
-def _verdict_of(child: subprocess.Popen[bytes], folder: Path) -> Verdict:
+def _awaited_verdict(child: subprocess.Popen[bytes], folder: Path) -> Verdict:
     """The verdict of the processes, once they have left one, have ended, or have missed their own limit."""
     until: float | None = None
     while child.poll() is None and node_verdict.read(folder) is None:

@@ -62,7 +62,7 @@ def relayed(step: Progress, node: Node, run: Callable[[], int]) -> int:
     if run_dir is None or node.rank != 0:
         return run()
     folders = (run_dir, *working_folder()) if step.search else (run_dir,)
-    relay = Relay(*folders, files=files_of(step, folders))
+    relay = Relay(*folders, files=step_files(step, folders))
     relay.start()
     code = run()
     relay.stop(failed=code != 0)
@@ -76,7 +76,7 @@ def working_folder() -> Iterator[Path]:
         yield folder
 
 
-def files_of(step: Progress, folders: Sequence[Path]) -> StepFiles | None:
+def step_files(step: Progress, folders: Sequence[Path]) -> StepFiles | None:
     """The files that hold steps, the run's folder being the first; None for a program without such files."""
     run_dir = folders[0]
     if step.tensorboard is not None:

@@ -98,7 +98,7 @@ def pack(workload: Workload, *, beside: Path, leave_out: Iterable[Path] = ()) ->
         _require_size(code, files)
         ignored = files_left_out(folder, besides=leave_out)
         note = sentence(ignored, _program_source(workload, files))
-        return replace(_packed(code, folder, files), commit=_commit_of(folder), left_out=ignored, note=note)
+        return replace(_packed(code, folder, files), commit=_current_commit(folder), left_out=ignored, note=note)
 
 
 def require_code(workload: Workload, *, beside: Path) -> str | None:
@@ -176,7 +176,7 @@ def _listed_by_git(folder: Path) -> list[str] | None:
     return sorted({os.fsdecode(name) for name in done.stdout.split(b"\0") if name})
 
 
-def _commit_of(folder: Path) -> str | None:
+def _current_commit(folder: Path) -> str | None:
     """Commit of a folder's files; None outside of a Git repository, without commits, or without Git."""
 
     def answer(*arguments: str) -> str | None:

@@ -167,7 +167,7 @@ class LocalRuns:
         from trainflow.workflow.leftovers import SweepReport
 
         twins = {found.endpoint: found for folder in self._folders() if (found := read_address(folder)) is not None}
-        reports = [_deployment_of(twin, self.hint_words).sweep(delete=delete) for twin in twins.values()]
+        reports = [_connected_deployment(twin, self.hint_words).sweep(delete=delete) for twin in twins.values()]
         return SweepReport(
             deleted=delete,
             runs=tuple(run for report in reports for run in report.runs),
@@ -348,7 +348,7 @@ class LocalRuns:
                 raise PlaceUnavailable(f"The run {folder.name} is still starting; see {folder / LOGS}.")
             time.sleep(0.1)
         address = read_address(folder)
-        return _deployment_of(address, self.hint_words) if address is not None else None
+        return _connected_deployment(address, self.hint_words) if address is not None else None
 
     def _published(self, run_id: str) -> Path:
         """Folder of what the run has published, as the twin's S3 leaves it."""
@@ -485,7 +485,7 @@ def _record(folder: Path) -> RunRecord | None:
         return None
 
 
-def _deployment_of(address: TwinAddress, hint_words: tuple[str, ...]) -> DeployedRuns:
+def _connected_deployment(address: TwinAddress, hint_words: tuple[str, ...]) -> DeployedRuns:
     import boto3
     from botocore.config import Config
 

@@ -330,7 +330,7 @@ class DeployedRuns:
             TrainflowError: If the run lacks the pod, or the caller may not see the cluster.
         """
         execution = self._execution(run_id)
-        if _backend_of(execution) not in KUBERNETES_KINDS:
+        if _spec_backend(execution) not in KUBERNETES_KINDS:
             raise CommandNotRun(f"The jobs of {run_id} are Slurm's, which have no pods; use `srun --overlap --jobid`.")
         if _has_ended(execution):
             raise CommandNotRun(f"The run {run_id} has ended ({execution['status']}), and its pods with it.")
@@ -344,7 +344,7 @@ class DeployedRuns:
             TrainflowError: `unseen`, if the log is nowhere else.
         """
         run_id = execution["name"]
-        spec = _spec_of(execution)
+        spec = _execution_spec(execution)
         kind = KUBERNETES_KINDS.get(spec.compute.backend) if spec else None
         has_not_begun = isinstance(unseen, LogNotFound) and not isinstance(unseen, PodNotFound)
         if self._log_group is None or spec is None or kind is None or has_not_begun:
@@ -517,13 +517,13 @@ class ObservedRun:
         return self._observer.steps()
 
 
-def _backend_of(execution: Any) -> BackendName | None:
+def _spec_backend(execution: Any) -> BackendName | None:
     """The backend of an execution's spec; None for an execution with another input."""
-    spec = _spec_of(execution)
+    spec = _execution_spec(execution)
     return spec.compute.backend if spec else None
 
 
-def _spec_of(execution: Any) -> RunSpec | None:
+def _execution_spec(execution: Any) -> RunSpec | None:
     """The spec of an execution; None for an execution with another input."""
     try:
         return stored_run_spec(json.loads(execution["input"]))
@@ -533,7 +533,7 @@ def _spec_of(execution: Any) -> RunSpec | None:
 
 def _require_rank(execution: Any, rank: int) -> None:
     """Raises `LogNotFound` for a rank that no gang of the run's spec has."""
-    spec = _spec_of(execution)
+    spec = _execution_spec(execution)
     if spec is not None and rank >= spec.compute.most_nodes:
         last = spec.compute.most_nodes - 1
         there = f"ranks 0 to {last}" if last else "rank 0 alone"

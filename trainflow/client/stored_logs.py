@@ -99,7 +99,7 @@ class StoredLogs:
                 if len(order) > NUM_REMEMBERED:
                     seen.remove(order.popleft())
                 newest = max(newest, event["timestamp"])
-                yield _text_of(event["message"])
+                yield _log_text(event["message"])
             if ended:
                 return
             begin = max(begin, newest - round(LATE.total_seconds() * 1000))
@@ -110,7 +110,7 @@ class StoredLogs:
         token: str | None = None
         while True:
             page = self._page(pod, begin, until, token)
-            yield from (event for event in page["events"] if pod.has(_pod_of(event["message"])))
+            yield from (event for event in page["events"] if pod.has(_pod_name(event["message"])))
             token = page.get("nextToken")
             if token is None:
                 return
@@ -142,11 +142,11 @@ def _decoded(message: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _pod_of(message: str) -> str:
+def _pod_name(message: str) -> str:
     kubernetes = _decoded(message).get("kubernetes")
     return str(kubernetes.get("pod_name", "")) if isinstance(kubernetes, dict) else ""
 
 
-def _text_of(message: str) -> str:
+def _log_text(message: str) -> str:
     text = _decoded(message).get("log")
     return text.removesuffix("\n") if isinstance(text, str) else message

@@ -192,7 +192,7 @@ def pod_rows(snapshot: RunState, logs: set[str], utilization: Utilization | None
             exit_code=_exit_code_in_words(pod.exit_code),
             note=_note(pod, snapshot),
             has_log=pod.name in logs,
-            busy=_busy_of(pod, snapshot, by_node),
+            busy=_node_utilization(pod, snapshot, by_node),
         )
         for pod in pods
     ]
@@ -213,7 +213,7 @@ def _exit_code_in_words(code: int | None) -> str:
     return str(code)
 
 
-def _busy_of(pod: Pod, snapshot: RunState, by_node: Mapping[str, float]) -> str:
+def _node_utilization(pod: Pod, snapshot: RunState, by_node: Mapping[str, float]) -> str:
     """Utilization of a pod's node, now or while the run trained; a dash if it is unknown."""
     is_measured = not pod.finished if snapshot.nodes_busy is None else pod.stage == Stage.TRAINING
     return f"{by_node[pod.node]:.0f} %" if pod.node and pod.node in by_node and is_measured else "–"
@@ -230,10 +230,10 @@ def pods_in_words(snapshot: RunState) -> str:
     if len(snapshot.pods) <= MAX_SHORT_TABLE:
         return ""
     stages = dict.fromkeys(pod.stage for pod in reversed(snapshot.pods))
-    return "; ".join(f"{stage}: {_phases_of(stage, snapshot.pods)}" for stage in stages)
+    return "; ".join(f"{stage}: {_phase_counts(stage, snapshot.pods)}" for stage in stages)
 
 
-def _phases_of(stage: str, pods: Sequence[Pod]) -> str:
+def _phase_counts(stage: str, pods: Sequence[Pod]) -> str:
     newest = max(pod.attempt for pod in pods if pod.stage == stage)
     phases = Counter(pod.phase for pod in pods if (pod.stage, pod.attempt) == (stage, newest))
     told = ", ".join(f"{amount:,} {phase.lower()}" for phase, amount in phases.most_common())

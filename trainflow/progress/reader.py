@@ -93,9 +93,9 @@ class ProgressReader:
         self._is_automatic = progress == "auto"
         self._numbering = CountedLines(lines_apart, before.last_step or 0, before.last_epoch, total)
         self._incomplete_step, self._known_figures = before.last_step, before.figures_before_report
-        self._pattern = _pattern_of(progress)
+        self._pattern = _line_pattern(progress)
         self._preset = progress.preset if isinstance(progress, Format) else None
-        self.format_name = _format_behind(before) if self._is_automatic else _format_of(progress)
+        self.format_name = _format_behind(before) if self._is_automatic else _chosen_format(progress)
         """Name of the format; None while none is known."""
         if self._preset and before.format_name == GENERAL:
             self.format_name = GENERAL
@@ -361,7 +361,7 @@ def _clues(format_name: str | None) -> tuple[str, str, str]:
     return "loss", METRICS, "LOG "
 
 
-def _pattern_of(progress: Literal["auto", "none"] | Format) -> LinePattern | None:
+def _line_pattern(progress: Literal["auto", "none"] | Format) -> LinePattern | None:
     """The pattern of a spec; None without one, and for one of an earlier version that is refused today."""
     if not isinstance(progress, Format) or progress.pattern is None:
         return None
@@ -384,7 +384,7 @@ def _format_behind(position: MetricsCursor) -> str | None:
     return position.format_name or (TRAINFLOW if position.last_step is not None else None)
 
 
-def _format_of(progress: Literal["auto", "none"] | Format) -> str | None:
+def _chosen_format(progress: Literal["auto", "none"] | Format) -> str | None:
     if not isinstance(progress, Format):
         return None if progress == "auto" else "none"
     if progress.preset:

@@ -114,7 +114,7 @@ class Compute(Section):
     @model_validator(mode="after")
     def _processes_fit_the_node(self) -> Self:
         for instance in (INSTANCE_TYPES[name] for name in self.types):
-            limit, source = instance.max_processes, self._source_of(instance)
+            limit, source = instance.max_processes, self._fallback_note(instance)
             if self.processes_per_node > limit:
                 raise ValueError(
                     f"processes_per_node is {self.processes_per_node}, but a {instance.name}{source} has {limit} "
@@ -127,7 +127,7 @@ class Compute(Section):
                 )
         return self
 
-    def _source_of(self, instance: InstanceType) -> str:
+    def _fallback_note(self, instance: InstanceType) -> str:
         """The field that names a type, for a sentence, if that is `fallback`."""
         return "" if instance.name == self.instance_type else " in fallback"
 
@@ -140,8 +140,8 @@ class Compute(Section):
             field = "num_nodes" if self.num_nodes > 1 else "elastic.max_nodes"
             larger = [name for name, kind in INSTANCE_TYPES.items() if kind.uses_neuron and kind.spans_nodes]
             raise ValueError(
-                f"{field} is {most}, but a {instance.name}{self._source_of(instance)} has no EFA, without which Neuron "
-                f"trains on one node alone; ask for 1 node, or for {joined_choices(larger)}"
+                f"{field} is {most}, but a {instance.name}{self._fallback_note(instance)} has no EFA, without which "
+                f"Neuron trains on one node alone; ask for 1 node, or for {joined_choices(larger)}"
             )
         return self
 

@@ -61,7 +61,7 @@ class Account:
 
     def policies_of(self, role_arn: str) -> tuple[str, ...]:
         """Texts of the inline and managed policies of a role; none if it does not exist."""
-        return tuple(text for each in self._documents_of(role_arn) if (text := _as_text(each)) is not None)
+        return tuple(text for each in self._policy_documents(role_arn) if (text := _as_text(each)) is not None)
 
     def trust_of(self, role_arn: str) -> str | None:
         """Text of the trust policy of a role; None if it does not exist."""
@@ -74,7 +74,7 @@ class Account:
         name = arn.rsplit("/", 1)[-1]
         return next((each for each in list(iam_backends[ACCOUNT][PARTITION].roles.values()) if each.name == name), None)
 
-    def _documents_of(self, role_arn: str) -> Iterator[Any]:
+    def _policy_documents(self, role_arn: str) -> Iterator[Any]:
         role = self._role(role_arn)
         if role is None:
             return

@@ -104,7 +104,7 @@ def decide(
             lets the account decide (KMS developer guide, 'Default key policy').
     """
     via = {"aws:viaawsservice": ("true" if "kms:viaservice" in permission.context else "false",)}
-    of_place = {**_of_caller(caller, account), **_of_resource(permission.resource, account), **via}
+    of_place = {**_caller_keys(caller, account), **_resource_keys(permission.resource, account), **via}
     permission = Permission(permission.action, permission.resource, {**of_place, **permission.context})
     by_identity = {each["Effect"] for policy in identity for each in _applying(policy, permission)}
     by_resource = list(_applying(resource or {}, permission))
@@ -300,7 +300,7 @@ OPERATORS: Mapping[str, Callable[[str, str], bool]] = {
 """Comparisons of a policy's value with the request's, by the operator without `Not`, `IfExists` and quantifier."""
 
 
-def _of_caller(caller: Caller, account: str) -> Context:
+def _caller_keys(caller: Caller, account: str) -> Context:
     """Condition keys that follow from the principal."""
     if caller.kind == "service":
         return {"aws:sourceaccount": (account,), "aws:principalisawsservice": ("true",)}
@@ -317,7 +317,7 @@ def _of_caller(caller: Caller, account: str) -> Context:
     }
 
 
-def _of_resource(arn: str, account: str) -> Context:
+def _resource_keys(arn: str, account: str) -> Context:
     """Condition keys that follow from the resource; one whose ARN names no account is the caller's account's."""
     parts = arn.split(":", 5)
     owner = parts[4] if parts[0] == "arn" and len(parts) == 6 else ""

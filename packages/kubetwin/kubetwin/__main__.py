@@ -220,7 +220,9 @@ def node(
         if no_op is None:
             nodes = _nodes(names, kubeconfig, node_shape, settings, heartbeat_seconds)
         else:
-            nodes = _no_ops(names, kubeconfig, node_shape, folder, run_seconds=no_op, log_lines=_log_lines(no_op_log))
+            nodes = _no_op_nodes(
+                names, kubeconfig, node_shape, folder, run_seconds=no_op, log_lines=_log_lines(no_op_log)
+            )
         stack.enter_context(nodes)
         for ready in names:
             _announce({"node": ready})
@@ -401,7 +403,7 @@ def _nodes(
 
 
 @contextlib.contextmanager
-def _no_ops(
+def _no_op_nodes(
     names: list[str],
     kubeconfig: Path,
     shape: NodeShape,

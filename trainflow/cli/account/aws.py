@@ -76,7 +76,7 @@ class Account:
         except exceptions.ClientError as error:
             return _refused(error.response["Error"]["Code"])
         except exceptions.BotoCoreError as error:
-            return _no_credentials(error)
+            return _missing_credentials(error)
         except ResponseParserError:
             return NoCredentials("something that is not AWS answered in its place", "Look for a proxy in between.")
         return Identity(account=caller["Account"], arn=caller["Arn"])
@@ -503,7 +503,7 @@ def _refused(code: str) -> NoCredentials:
     return NoCredentials(f"sts:GetCallerIdentity answered {code}", "Try: aws sts get-caller-identity.")
 
 
-def _no_credentials(error: exceptions.BotoCoreError) -> NoCredentials:
+def _missing_credentials(error: exceptions.BotoCoreError) -> NoCredentials:
     """Reason for missing credentials, in a sentence."""
     log_in = "Log in: aws sso login."
     known: tuple[tuple[tuple[type[exceptions.BotoCoreError], ...], str, str], ...] = (

@@ -245,7 +245,7 @@ class RunObserver:
         with self._lock:
             if pod.uid in self._followers:
                 return
-            follower = self._follower_of(pod)
+            follower = self._new_follower(pod)
             self._followers[pod.uid] = follower
         with suppress(OSError):  # the follower reports a disk that is full
             add_log(self._log_dir, pod)
@@ -257,17 +257,17 @@ class RunObserver:
         gang = [other for other in self._watcher.pods() if (other.stage, other.attempt) == (pod.stage, pod.attempt)]
         return len(gang) <= MAX_FOLLOWED_GANG
 
-    def _follower_of(self, pod: Pod) -> LogFollower:
+    def _new_follower(self, pod: Pod) -> LogFollower:
         return LogFollower(
             self._cluster,
             pod=pod.name,
             container=pod.container,
             path=self._log_dir / f"{pod.name}.log",
             has_ended=lambda: self._has_ended(pod.uid),
-            on_line=self._reader_of(pod),
+            on_line=self._step_reader(pod),
         )
 
-    def _reader_of(self, pod: Pod) -> Callable[[LogLine], None] | None:
+    def _step_reader(self, pod: Pod) -> Callable[[LogLine], None] | None:
         """Return the reader of the pod's lines; None for a pod without steps."""
         if pod.stage == Stage.STAGE:
             return self._on_staging_line

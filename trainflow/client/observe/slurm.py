@@ -87,7 +87,7 @@ class SlurmJobs:
                 nodes = sorted((*record.nodes, *record.others), key=lambda node: node.index)
                 yield from (_ended_pod(job, node, record) for node in nodes)
             elif (began := next(self._segments(self._log_folder(job), EPOCH), None)) is not None:
-                yield _pod(job, 0, phase="Running", state={"running": {"startedAt": _stamp_of(began).isoformat()}})
+                yield _pod(job, 0, phase="Running", state={"running": {"startedAt": _segment_time(began).isoformat()}})
 
     def _jobs(self) -> list[str]:
         """Names of the jobs that have said something, or have ended. A run's program can write other names there."""
@@ -107,7 +107,7 @@ class SlurmJobs:
     def _log(self, folder: str, start: datetime, closed: threading.Event | None) -> Iterator[str]:
         while True:
             for key in self._segments(folder, start):
-                start = _stamp_of(key) + timedelta(microseconds=1)
+                start = _segment_time(key) + timedelta(microseconds=1)
                 yield from self._lines_of(key)
             if closed is None or closed.wait(POLL_SECONDS):
                 return
@@ -164,7 +164,7 @@ class _Stream:
         self._closed.set()
 
 
-def _stamp_of(segment: str) -> datetime:
+def _segment_time(segment: str) -> datetime:
     return EPOCH + timedelta(microseconds=slurm_job.segment_stamp(segment) or 0)
 
 

@@ -94,7 +94,7 @@ def checkpoints(
     flag = resume_flag(flags, uses, given)
     words = _words(flag, program.style, uses)
     if library is not None and library.checkpoints is not None:
-        path = _of_library(library.checkpoints, [flags[name] for name in given], replaced)
+        path = _library_pattern(library.checkpoints, [flags[name] for name in given], replaced)
         return Checkpoints(path, library.last_file, words, "the library's", is_certain=bool(words))
     found = next(iter(sorted(_patterns(uses, flags, given), key=_rank)), None)
     if found is None:
@@ -109,7 +109,7 @@ def checkpoints(
     return Checkpoints(path, None, own, f"{reason}, and the program reads it by itself", is_certain=True)
 
 
-def _of_library(pattern: str, outputs: Sequence[Flag], replaced: Collection[str]) -> str:
+def _library_pattern(pattern: str, outputs: Sequence[Flag], replaced: Collection[str]) -> str:
     """The library's pattern, in any folder where the program chooses the place or moves the output."""
     if not outputs:
         return f"{WORKING_FOLDER}/{ANY_FOLDERS}/{pattern}"

@@ -56,7 +56,7 @@ class StreamProxy:
         protocol = await upstream.open(self.context)
         try:
             await client.accept(subprotocol=protocol)
-            await _first_of(_to_kubelet(client, upstream), _to_client(upstream, client))
+            await _until_one_ends(_to_kubelet(client, upstream), _to_client(upstream, client))
         finally:
             await upstream.close()
 
@@ -181,7 +181,7 @@ async def _to_client(upstream: _Upstream, client: WebSocket) -> None:
         await client.close()
 
 
-async def _first_of(*directions: Coroutine[None, None, None]) -> None:
+async def _until_one_ends(*directions: Coroutine[None, None, None]) -> None:
     tasks = [asyncio.ensure_future(direction) for direction in directions]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:

@@ -37,7 +37,7 @@ def replicas_of(replicated: Object) -> int:
     return int(replicated.get("replicas", 1))
 
 
-def group_of(replicated: Object) -> str:
+def group_name(replicated: Object) -> str:
     return str(replicated.get("groupName", "default"))
 
 
@@ -45,7 +45,7 @@ def children_of(jobset: Object) -> Iterator[Child]:
     """All Jobs of a JobSet, numbered as a whole and within their groups."""
     total, of_group = 0, dict[str, int]()
     for replicated in replicated_jobs(jobset):
-        group = group_of(replicated)
+        group = group_name(replicated)
         for index in range(replicas_of(replicated)):
             name = f"{jobset['metadata']['name']}-{replicated['name']}-{index}"
             yield Child(name, replicated["name"], index, total, of_group.get(group, 0))
@@ -108,8 +108,8 @@ def job_of(jobset: Object, child: Child, restarts: int) -> Object:
 def _marks(jobset: Object, replicated: Object, child: Child, restarts: int) -> dict[str, str]:
     """The labels, which are annotations too, of a child Job and its pods."""
     name, namespace = jobset["metadata"]["name"], jobset["metadata"]["namespace"]
-    group = group_of(replicated)
-    peers = [r for r in replicated_jobs(jobset) if group_of(r) == group]
+    group = group_name(replicated)
+    peers = [r for r in replicated_jobs(jobset) if group_name(r) == group]
     marks = {
         "jobset-name": name,
         "jobset-uid": jobset["metadata"]["uid"],

@@ -88,7 +88,7 @@ class NodeController:
     def _mark_pods_not_ready(self, name: str) -> None:
         for pod in self.cluster.store.objects("pods"):
             if pod["spec"].get("nodeName") == name and holds(pod["status"], "Ready"):
-                self.cluster.modify(self.pods, *namespaced_name(pod), _not_ready)
+                self.cluster.modify(self.pods, *namespaced_name(pod), _set_unready)
 
     def _reconcile(self, name: str) -> None:
         node = self.cluster.store.get("nodes", "", name)
@@ -118,7 +118,7 @@ def _fail(pod: Object) -> None:
     mark_disrupted(pod, "DeletionByPodGC", "PodGC: node no longer exists")
 
 
-def _not_ready(pod: Object) -> None:
+def _set_unready(pod: Object) -> None:
     set_condition(pod["status"], {"type": "Ready", "status": "False"})
 
 

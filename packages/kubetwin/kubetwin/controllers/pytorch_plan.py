@@ -152,16 +152,16 @@ class _Planner:
 
     def _is_lost(self, pod: Object) -> bool:
         """Whether the pod failed and is created again."""
-        policy = self._policy_of(pod)
+        policy = self._restart_policy(pod)
         if pod["status"].get("phase") != "Failed":
             return False
         return policy in ("OnFailure", "Always") or (policy == "ExitCode" and exit_code(pod) >= RETRYABLE_EXIT_CODE)
 
     def _is_final(self, pod: Object) -> bool:
         failed = pod["status"].get("phase") == "Failed"
-        return failed and self._policy_of(pod) == "ExitCode" and exit_code(pod) < RETRYABLE_EXIT_CODE
+        return failed and self._restart_policy(pod) == "ExitCode" and exit_code(pod) < RETRYABLE_EXIT_CODE
 
-    def _policy_of(self, pod: Object) -> str:
+    def _restart_policy(self, pod: Object) -> str:
         spec = next((s for kind, s in self.specs.items() if kind.lower() == _type_of(pod)), {})
         return restarts_of(spec)
 
@@ -187,7 +187,7 @@ class _Planner:
         if limit is None:
             return ""
         running = [pod for pod in self.pods if pod["status"].get("phase") == "Running"]
-        counted = [pod for pod in running if self._policy_of(pod) != "Never"]
+        counted = [pod for pod in running if self._restart_policy(pod) != "Never"]
         restarts = sum(c.get("restartCount", 0) for p in counted for c in p["status"].get("containerStatuses") or [])
         again = any(map(self._is_lost, self.pods)) and self.remade + 1 > limit
         exceeded = restarts >= limit if limit else restarts > 0

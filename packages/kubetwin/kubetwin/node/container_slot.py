@@ -132,13 +132,13 @@ class ContainerSlot:
         fault = self._tools.settings.image_fault(self._container, tried=self._pull_failed)
         if fault is not None:
             self._pull_failed = True
-            return self._not_yet(fault.reason, fault.message)
+            return self._wait_for_start(fault.reason, fault.message)
         try:
             launch = prepare_launch(self._pod, self._container, volumes, self._tools.settings, self._tools.reader)
         except ContainerConfigError as error:
-            return self._not_yet("CreateContainerConfigError", str(error))
+            return self._wait_for_start("CreateContainerConfigError", str(error))
         except (VolumeError, OSError) as error:
-            return self._not_yet("CreateContainerError", str(error))
+            return self._wait_for_start("CreateContainerError", str(error))
         except (RequestRefused, ApiUnreachable):
             return False
         self._wants_start = False
@@ -322,15 +322,15 @@ class ContainerSlot:
                 self._pod, "BackOff", f"Back-off restarting failed container {name} in pod {pod}", name
             )
 
-    def _not_yet(self, reason: str, message: str) -> bool:
+    def _wait_for_start(self, reason: str, message: str) -> bool:
         state = Waiting(reason, message)
         if self.status.state != state:
             self.status = replace(self.status, state=state)
             self._tools.logs.waits(self._folder, self.status.name, reason)
-            self._tell_of(reason, message)
+            self._record_event(reason, message)
         return False
 
-    def _tell_of(self, reason: str, message: str) -> None:
+    def _record_event(self, reason: str, message: str) -> None:
         """The kubelet's event of a waiting state of a container."""
         events = self._tools.events
         if reason == "ErrImagePull":

@@ -55,7 +55,7 @@ class RuntimeSettings:
         image, policy = container.get("image") or "", container.get("imagePullPolicy") or "IfNotPresent"
         return image_fault(image, policy, known, tried=tried)
 
-    def root_of(self, image: str) -> Path | None:
+    def root_for(self, image: str) -> Path | None:
         """The folder that stands in for an image."""
         return self.image_roots.get(image, self.image_root)
 
@@ -119,7 +119,7 @@ def prepare_launch(
         VolumeError: If a mount cannot be had.
         OSError: If a folder cannot be made.
     """
-    folder, image_root = pod_folder(settings, pod), settings.root_of(container.get("image") or "")
+    folder, image_root = pod_folder(settings, pod), settings.root_for(container.get("image") or "")
     asked = container_environment(container, pod, reader, settings.allocatable)
     message_file = _fresh_message_file(folder / "termination" / container["name"])
     # An image's own user is not known, and taken for root.

@@ -203,7 +203,7 @@ def _let_out(descriptor: int, identity: int, thread: int, arguments: list[int]) 
     address = destination(_memory(thread, pointer, min(length, 128)))
     if address is None:
         return
-    socket = _socket_of(thread, number)
+    socket = _copied_socket(thread, number)
     if socket is None:
         return
     table = {_STREAM: "tcp", _DATAGRAM: "udp"}[socket.type]
@@ -231,10 +231,10 @@ def _memory(thread: int, pointer: int, length: int) -> bytes:
         os.close(memory)
 
 
-def _socket_of(thread: int, number: int) -> _socket.socket | None:
+def _copied_socket(thread: int, number: int) -> _socket.socket | None:
     """A copy of another process's socket; None for a socket of other protocols than the Internet's."""
     libc = ctypes.CDLL(None, use_errno=True)
-    process = libc.syscall(_PIDFD_OPEN, _process_of(thread), 0)
+    process = libc.syscall(_PIDFD_OPEN, _process_id(thread), 0)
     if process < 0:
         raise OSError(ctypes.get_errno(), "process")
     copy = libc.syscall(_PIDFD_GETFD, process, number, 0)
@@ -253,7 +253,7 @@ def _socket_of(thread: int, number: int) -> _socket.socket | None:
     return None
 
 
-def _process_of(thread: int) -> int:
+def _process_id(thread: int) -> int:
     with open(f"/proc/{thread}/status", "rb") as status:  # noqa: PTH123 (pathlib is slow to load)
         return next(int(line.split()[1]) for line in status if line.startswith(b"Tgid:"))
 

@@ -185,7 +185,7 @@ def _children() -> list[int]:
         with open(f"/proc/self/task/{me}/children") as listing:  # noqa: PTH123 (pathlib is slow to load)
             return [int(child) for child in listing.read().split()]
     except OSError:  # a kernel without that file, or no Linux
-        return [pid for pid in _all_processes() if _parent_of(pid) == me]
+        return [pid for pid in _all_processes() if _parent_id(pid) == me]
 
 
 def _all_processes() -> list[int]:
@@ -195,7 +195,7 @@ def _all_processes() -> list[int]:
         return []
 
 
-def _parent_of(pid: int) -> int:
+def _parent_id(pid: int) -> int:
     try:
         with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123
             return int(stat.read().rpartition(")")[2].split()[1])

@@ -26,11 +26,11 @@ def termination_message(file: Path, log: Path, *, policy: str, exit_code: int) -
     with contextlib.suppress(OSError), file.open("rb") as written:
         message = written.read(_MAX_FILE_BYTES)
     if not message and policy == "FallbackToLogsOnError" and exit_code != 0:
-        message = _end_of(log)
+        message = _last_bytes(log)
     return message.decode(errors="replace")
 
 
-def _end_of(log: Path) -> bytes:
+def _last_bytes(log: Path) -> bytes:
     text = b""
     with contextlib.suppress(OSError), log.open("rb") as stored:
         for block in read_log(stored, LogOptions(tail_lines=_MAX_LOG_LINES)):

@@ -235,7 +235,7 @@ def _duration(job: Object) -> str:
     return times.age(start, times.parse(end) if end else times.now()) if start else ""
 
 
-def _of_containers(job: Object, field: str) -> str:
+def _joined_fields(job: Object, field: str) -> str:
     return ",".join(container.get(field, "") for container in job["spec"]["template"]["spec"]["containers"])
 
 
@@ -267,8 +267,8 @@ RESOURCES = (
             Column("Completions", _completions),
             Column("Duration", _duration),
             AGE,
-            Column("Containers", lambda job: _of_containers(job, "name"), priority=1),
-            Column("Images", lambda job: _of_containers(job, "image"), priority=1),
+            Column("Containers", lambda job: _joined_fields(job, "name"), priority=1),
+            Column("Images", lambda job: _joined_fields(job, "image"), priority=1),
             Column("Selector", _shown_selector, priority=1),
         ),
     ),

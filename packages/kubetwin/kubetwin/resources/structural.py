@@ -110,7 +110,7 @@ def check(value: Any, schema: Schema, path: str = "") -> Iterator[FieldError]:
         return
     wanted = json_type(schema)
     if wanted and not fits(value, wanted):
-        found = _json_type_of(value)
+        found = _json_type(value)
         detail = f'{path} in body must be of type {wanted}: "{found}"'
         yield FieldError("FieldValueTypeInvalid", path, bad_value(path, found, detail).message)
         return
@@ -146,7 +146,7 @@ def _check_rules(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
 
 def _check_special(value: Any, name: str, path: str) -> Iterator[FieldError]:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        found = _json_type_of(value)
+        found = _json_type(value)
         detail = f'{path} in body must be of type integer,string: "{found}"'
         yield FieldError("FieldValueTypeInvalid", path, bad_value(path, found, detail).message)
     elif name == QUANTITY:
@@ -157,7 +157,7 @@ def _check_special(value: Any, name: str, path: str) -> Iterator[FieldError]:
             yield bad_value(path, value, f"{path} in body should match '{pattern}'")
 
 
-def _json_type_of(value: Any) -> str:
+def _json_type(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     kinds: dict[type, str] = {str: "string", int: "integer", float: "number", list: "array", dict: "object"}

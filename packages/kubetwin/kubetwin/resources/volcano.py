@@ -109,10 +109,10 @@ def _job_webhook(job: Object) -> Iterator[FieldError]:
     for place, name in enumerate(names):
         if name in names[:place]:
             yield duplicate(f"spec.tasks[{place}].name", name)
-    yield from _not_imitated(job)
+    yield from _unsupported_fields(job)
 
 
-def _not_imitated(job: Object) -> Iterator[FieldError]:
+def _unsupported_fields(job: Object) -> Iterator[FieldError]:
     """Faults of fields that would be ignored silently otherwise."""
     places = [("spec", job["spec"])]
     places += [(f"spec.tasks[{place}]", task) for place, task in enumerate(job["spec"]["tasks"])]
