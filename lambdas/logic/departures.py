@@ -82,7 +82,7 @@ def judged_pods(pods: Sequence[PodEvidence], *, has_steps: bool) -> list[JudgedP
 
 
 def first_to_say_why(pods: Iterable[PodEvidence], *, has_steps: bool) -> JudgedPod | None:
-    """The pod that still runs, and whose log says why its program ends; None if there is none.
+    """The pod that still runs, and whose log has the reason of its program's end; None without such a pod.
 
     A launcher ends some time after its ranks: the pod whose rank failed first may be seen to fail after its peers.
     """

@@ -69,7 +69,7 @@ def cluster_roles_name_verbs_and_kinds(templates: Templates) -> Iterator[Finding
     for resource in templates.resources(MANIFEST):
         found = manifests(resource)
         if found is None:
-            yield Finding.at(resource, "rbac", "the manifest is no JSON that could be checked.")
+            yield Finding.at(resource, "rbac", "the manifest is not JSON that could be checked.")
             continue
         for manifest in found:
             if manifest.get("kind") not in ("Role", "ClusterRole"):

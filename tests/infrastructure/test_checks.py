@@ -453,7 +453,7 @@ def test_a_hash_cannot_follow_a_value_that_only_cloudformation_knows() -> None:
 
 def test_a_manifest_that_cannot_be_read_is_told() -> None:
     assert found(changed(manifest(), "Manifest/Properties/Manifest", {"Ref": "Parameter"})) == [
-        "Manifest: the manifest is no JSON that could be checked."
+        "Manifest: the manifest is not JSON that could be checked."
     ]
 
 

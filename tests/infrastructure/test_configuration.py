@@ -471,7 +471,9 @@ class TestSchedules:
     def test_a_spec_that_is_none_says_why(self, tmp_path: Path) -> None:
         (tmp_path / "odd.yaml").write_text("version: 1\nname: Odd\n")
         said = self.refused("odd.yaml", repository=tmp_path)
-        assert said.startswith("schedules.nightly: odd.yaml is no run spec: name: must begin with a lower-case letter")
+        assert said.startswith(
+            "schedules.nightly: odd.yaml is not a run spec: name: must begin with a lower-case letter"
+        )
 
     def test_a_spec_for_nodes_that_are_not_deployed_is_refused(self) -> None:
         assert self.refused("runs/demo.yaml", capacity__nodegroups=group("c7i.4xlarge")) == (

@@ -152,4 +152,6 @@ def _read_idx(path: Path) -> npt.NDArray[np.uint8]:
             raise ValueError("it does not begin as an IDX file of bytes does")
         return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * num_axes).reshape(shape)
     except (OSError, EOFError, ValueError, struct.error) as error:
-        raise DatasetInvalid(f"The file {path.name} is no readable MNIST file ({error}); download it again.") from error
+        raise DatasetInvalid(
+            f"The file {path.name} is not a readable MNIST file ({error}); download it again."
+        ) from error

@@ -78,7 +78,7 @@ def _line_text(line: str, text_key: str, place: str) -> str:
     try:
         document: Any = json.loads(line)
     except ValueError as error:
-        raise ConfigInvalid(f"--text {place} is no JSON ({error}); write one object a line.") from error
+        raise ConfigInvalid(f"--text {place} is not JSON ({error}); write one object a line.") from error
     text = document.get(text_key) if isinstance(document, dict) else None
     if not isinstance(text, str):
         raise ConfigInvalid(f"--text {place} has no string {text_key!r}; name the field that holds it: --text_key.")

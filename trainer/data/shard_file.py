@@ -79,7 +79,7 @@ def inspect(path: Path, *, rows_checked: int) -> Shard:
             rows = {key: array[: max(rows_checked, DIGEST_ROWS)] for key, array in arrays.items()}
     except OSError as error:
         raise DatasetInvalid(
-            f"The shard {path.name} is no readable HDF5 file ({error}); write or upload it again."
+            f"The shard {path.name} is not a readable HDF5 file ({error}); write or upload it again."
         ) from error
     require_sound(path, rows)
     chunk_rows = chunks[0] if chunks else 1

@@ -169,7 +169,7 @@ def _decoded(content: bytes, encoding: str, name: str) -> str:
     try:
         text = content.decode(encoding)
     except (UnicodeError, LookupError) as error:
-        raise _invalid(f"{name} is no text in {encoding} ({error}); store it as UTF-8.") from error
+        raise _invalid(f"{name} is not text in {encoding} ({error}); store it as UTF-8.") from error
     if "\0" in text:
         raise _invalid(f"{name} holds NUL characters, as UTF-16 without a byte order mark does; store it as UTF-8.")
     return text

@@ -43,7 +43,9 @@ def read(url: str, *, unsigned: bool, region: str | None) -> Mapping[str, str]:
     try:
         answer = s3.connect(unsigned=unsigned, region=region).get_object(Bucket=location.bucket, Key=location.key)
         if answer["ContentLength"] > LARGEST_BYTES:
-            raise DatasetInvalid(f"{url} has {answer['ContentLength']} bytes, so it is no manifest; correct the URL.")
+            raise DatasetInvalid(
+                f"{url} has {answer['ContentLength']} bytes, so it is not a manifest; correct the URL."
+            )
         text = answer["Body"].read().decode(errors="replace")
     except ClientError as error:
         raise DatasetNotFound(refusal(location, error.response["Error"]["Code"])) from error

@@ -66,6 +66,6 @@ def _unpack(content: bytes, folder: Path, *, url: str) -> None:
     except DatasetInvalid as error:
         raise CodeInvalid(f"workload.code: {error}") from error
     except (tarfile.TarError, EOFError) as error:
-        raise CodeInvalid(f"workload.code: {url} is no archive ({error}).") from error
+        raise CodeInvalid(f"workload.code: {url} is not an archive ({error}).") from error
     except OSError as error:
         raise StorageFailed(f"workload.code: {url} cannot be unpacked to {folder} ({error}).") from error

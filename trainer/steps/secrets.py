@@ -94,7 +94,7 @@ def _value(text: str, key: str | None, *, secret: str, field: str) -> str:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise SecretUnavailable(f"{field}: the secret '{secret}' is no JSON object, so it has no key '{key}'.")
+            raise SecretUnavailable(f"{field}: the secret '{secret}' is not a JSON object, so it has no key '{key}'.")
         if key not in document:
             raise SecretUnavailable(f"{field}: the secret '{secret}' has no key '{key}'; add it, or correct the spec.")
         if isinstance(document[key], dict | list | None):

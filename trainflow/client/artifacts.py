@@ -76,7 +76,7 @@ def path_below(folder: Path, artifact: Artifact) -> Path:
     """
     if not is_plain(artifact.name):
         raise ArtifactRefused(
-            f"The artifact {artifact.name!r} is not copied: its name is no path of a file below {folder}."
+            f"The artifact {artifact.name!r} is not copied: its name is not the path of a file below {folder}."
         )
     path = folder
     for part in artifact.name.split("/"):

@@ -80,7 +80,7 @@ def read_deployment(configuration: Path) -> Deployment:
     fields = document if isinstance(document, dict) else {}
     missing = [field for field in ("name", "region") if not isinstance(fields.get(field), str)]
     if missing:
-        raise DeploymentError(f"{configuration} is no configuration: it has no {' and no '.join(missing)}.")
+        raise DeploymentError(f"{configuration} is not a configuration: it has no {' and no '.join(missing)}.")
     existing = fields.get("existing_cluster")
     cluster = existing.get("name") if isinstance(existing, dict) else None
     return Deployment(name=fields["name"], region=fields["region"], cluster=str(cluster or fields["name"]))

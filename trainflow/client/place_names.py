@@ -117,5 +117,7 @@ def _named(name: str, table: Any, path: Path) -> NamedPlace:
     if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
         raise PlaceUnavailable(f"{path}: places.{name} must be a table of texts.")
     if unknown := sorted(table.keys() - known):
-        raise PlaceUnavailable(f"{path}: places.{name}.{unknown[0]} is no field; there are {', '.join(sorted(known))}.")
+        raise PlaceUnavailable(
+            f"{path}: places.{name}.{unknown[0]} is not a field; there are {', '.join(sorted(known))}."
+        )
     return NamedPlace(**{"name": name, "deployment": name, **table})

@@ -359,7 +359,7 @@ class Configuration(Section):
     @classmethod
     def _check_region(cls, region: str) -> str:
         if region not in REGIONS:
-            raise ValueError(f"'{region}' is no region with Trainium; choose one of {', '.join(REGIONS)}")
+            raise ValueError(f"'{region}' is not a region with Trainium; choose one of {', '.join(REGIONS)}")
         return region
 
     @model_validator(mode="after")
@@ -418,7 +418,7 @@ class Configuration(Section):
         for field in ("zone_id", "second_zone_id"):
             zone = getattr(self.network, field)
             if not zone.startswith(f"{prefix}-az"):
-                raise ValueError(f"network.{field}: '{zone}' is no zone id of {self.region}, such as {prefix}-az1")
+                raise ValueError(f"network.{field}: '{zone}' is not a zone id of {self.region}, such as {prefix}-az1")
         for nodegroup in (*self.capacity.nodegroups, *self.queues):
             offering = OFFERINGS[nodegroup.instance_type]
             if not (nodegroup.zone_confirmed or offering.is_in(self.network.zone_id)):
@@ -545,7 +545,7 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
     except OSError as error:
         raise ConfigurationError(f"{where} cannot be read ({error.strerror}).") from None
     except InvalidRunSpec as error:
-        raise ConfigurationError(f"{where} is no run spec: {' '.join(str(error).split())}") from None
+        raise ConfigurationError(f"{where} is not a run spec: {' '.join(str(error).split())}") from None
     group = _group(configuration, spec, where)
     if group is not None and spec.compute.num_nodes > group.max_nodes:
         raise ConfigurationError(
@@ -578,4 +578,4 @@ def _network(cidr: str) -> ipaddress.IPv4Network:
     try:
         return ipaddress.IPv4Network(cidr)
     except ValueError:
-        raise ValueError(f"'{cidr}' is no IPv4 network such as 203.0.113.0/24") from None
+        raise ValueError(f"'{cidr}' is not an IPv4 network such as 203.0.113.0/24") from None

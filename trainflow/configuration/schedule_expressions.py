@@ -134,7 +134,7 @@ def parse_time_zone(name: str) -> ZoneInfo:
             return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    raise InvalidScheduleExpression(f"{name!r} is no IANA time zone such as Europe/Berlin")
+    raise InvalidScheduleExpression(f"{name!r} is not an IANA time zone such as Europe/Berlin")
 
 
 @cache
@@ -163,7 +163,8 @@ def _rate(expression: str) -> Rate:
     found = RATE.fullmatch(expression)
     if found is None:
         raise InvalidScheduleExpression(
-            f"{expression!r} is no rate: write rate(<positive number> <minutes, hours or days>), such as rate(7 days)"
+            f"{expression!r} is not a rate: write rate(<positive number> <minutes, hours or days>), "
+            "such as rate(7 days)"
         )
     try:
         return Rate(timedelta(**{f"{found[2]}s": int(found[1])}))
@@ -175,12 +176,13 @@ def _at(expression: str) -> At:
     found = AT.fullmatch(expression)
     if found is None:
         raise InvalidScheduleExpression(
-            f"{expression!r} is no time: write at(yyyy-mm-ddThh:mm:ss), without a zone, such as at(2027-01-01T00:00:00)"
+            f"{expression!r} is not a time: write at(yyyy-mm-ddThh:mm:ss), without a zone, "
+            "such as at(2027-01-01T00:00:00)"
         )
     try:
         return At(datetime(*map(int, found.groups())))  # type: ignore[arg-type]
     except ValueError as error:
-        raise InvalidScheduleExpression(f"{expression!r} is no time of the calendar: {error}") from None
+        raise InvalidScheduleExpression(f"{expression!r} is not a time of the calendar: {error}") from None
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class LoginNode(Section):
     @classmethod
     def _a_cpu_type(cls, name: str) -> str:
         if name not in LOGIN_INSTANCES:
-            raise ValueError(f"'{name}' is no type for a login node; choose one of {', '.join(LOGIN_INSTANCES)}")
+            raise ValueError(f"'{name}' is not a type for a login node; choose one of {', '.join(LOGIN_INSTANCES)}")
         return name
 
     @property

@@ -26,4 +26,4 @@ def parse_quantity(text: object) -> Decimal:
     try:
         return Decimal(written.removesuffix(unit or "")) * factor
     except ArithmeticError:
-        raise ValueError(f"{written!r} is no amount of a resource") from None
+        raise ValueError(f"{written!r} is not an amount of a resource") from None

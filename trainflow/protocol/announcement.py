@@ -26,7 +26,7 @@ def to_bytes(pod: str) -> bytes:
         ValueError: If `pod` is not a valid name of a pod.
     """
     if not _is_name(pod):
-        raise ValueError(f"{pod[:MAX_BYTES]!r} is no name of a pod")
+        raise ValueError(f"{pod[:MAX_BYTES]!r} is not the name of a pod")
     return pod.encode()
 
 

@@ -82,8 +82,8 @@ class TestReading:
     @pytest.mark.parametrize(
         ("text", "sentence"),
         [
-            ("name: mine", "is no configuration: it has no region."),
-            ("- 1", "is no configuration: it has no name and no region."),
+            ("name: mine", "is not a configuration: it has no region."),
+            ("- 1", "is not a configuration: it has no name and no region."),
             ("a: [", "is not YAML: "),
         ],
     )

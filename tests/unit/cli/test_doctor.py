@@ -414,7 +414,7 @@ def test_a_probe_pod_that_never_runs_is_deleted() -> None:
 @pytest.mark.parametrize(
     ("run", "sentence"),
     [
-        ("Bert!", "--run: 'Bert!' is no run id: lower-case letters, digits and dashes, at most 63."),
+        ("Bert!", "--run: 'Bert!' is not a run id: lower-case letters, digits and dashes, at most 63."),
         ("other", "--run: no pods of 'other' are in namespace 'training': one that has ended has none,"),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_name_that_leads_out_of_the_folder_is_one_sentence_with_the_name(tmp_p
     with pytest.raises(ArtifactRefused) as refused:
         path_below(tmp_path, artifact(name))
     assert str(refused.value) == (
-        f"The artifact {name!r} is not copied: its name is no path of a file below {tmp_path}."
+        f"The artifact {name!r} is not copied: its name is not the path of a file below {tmp_path}."
     )
 
 

@@ -145,7 +145,7 @@ def test_without_a_file_there_are_no_names(tmp_path: Path, monkeypatch: pytest.M
         ("[places.mine]\nregion = 3", "places.mine must be a table of texts"),
         (
             "[places.mine]\nregoin = 'x'",
-            "places.mine.regoin is no field; there are deployment, experiment, mlflow, profile, region",
+            "places.mine.regoin is not a field; there are deployment, experiment, mlflow, profile, region",
         ),
         ("\udcff", "is not TOML"),
     ],

@@ -43,7 +43,10 @@ def test_what_aws_refuses_is_refused(expression: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [
-        ("rate(10 minutess)", "'rate(10 minutess)' is no rate: write rate(<positive number> <minutes, hours or days>)"),
+        (
+            "rate(10 minutess)",
+            "'rate(10 minutess)' is not a rate: write rate(<positive number> <minutes, hours or days>)",
+        ),
         ("cron(0 2 ? * SAT)", "six fields, minutes hours day-of-month month day-of-week year, and not 5"),
         ("cron(0 8 1 * 2 *)", "exactly one of the fields day-of-month (1) and day-of-week (2) has to be '?'"),
         ("cron(71 8 1 * ? *)", "the field minutes of cron(…): '71' is not from 0 to 59"),
@@ -53,7 +56,7 @@ def test_what_aws_refuses_is_refused(expression: str) -> None:
         ("cron(*/60 * * * ? *)", "'*/60' has a step that is not from 1 to 59"),
         ("cron(0 8 ? * 2/2 *)", "'2/2' has a step, which this field cannot have"),
         ("cron(0 8 30 2 ? *)", "'30' is a day that none of the months has, so the schedule would never fire"),
-        ("at(2027-02-30T00:00:00)", "is no time of the calendar: day is out of range for month"),
+        ("at(2027-02-30T00:00:00)", "is not a time of the calendar: day is out of range for month"),
         ("at(2027-01-01T00:00:00Z)", "write at(yyyy-mm-ddThh:mm:ss), without a zone"),
         ("every day", "'every day' is none of rate(<number> minutes|hours|days), cron(<six fields>) or at("),
         (f"cron({'0,' * 200}0 8 1 * ? *)", "at most 256 characters, not 417"),
@@ -75,7 +78,7 @@ def test_zones_of_iana_are_known(name: str) -> None:
     "name", ["", "Europe/Atlantis", "../etc/passwd", "/etc/localtime", "localtime", "posix/UTC", "\0"]
 )
 def test_other_names_are_no_zones(name: str) -> None:
-    with pytest.raises(InvalidScheduleExpression, match="is no IANA time zone such as Europe/Berlin"):
+    with pytest.raises(InvalidScheduleExpression, match="is not an IANA time zone such as Europe/Berlin"):
         parse_time_zone(name)
 
 

@@ -33,7 +33,7 @@ def test_any_other_content_is_the_name_of_a_pod_or_none(content: bytes | None) -
 )
 def test_what_is_no_name_of_a_pod_is_neither_written_nor_read(text: str) -> None:
     assert announcement.announced_pod(text.encode()) is None
-    with pytest.raises(ValueError, match="no name of a pod"):
+    with pytest.raises(ValueError, match="not the name of a pod"):
         announcement.to_bytes(text)
 
 

@@ -76,7 +76,7 @@ def test_members_that_leave_the_folder_are_refused(s3: Any, tmp_path: Path, memb
 def test_code_that_is_gone_or_no_archive_is_named(s3: Any, tmp_path: Path) -> None:
     with pytest.raises(CodeInvalid, match=r"workload.code: s3://.*0000.tar.gz does not exist\."):
         code.fetch(f"s3://{BUCKET}/code/{'0' * 64}.tar.gz", tmp_path)
-    with pytest.raises(CodeInvalid, match=r"is no archive"):
+    with pytest.raises(CodeInvalid, match=r"is not an archive"):
         code.fetch(uploaded(s3, b"text"), tmp_path)
     with pytest.raises(ConfigInvalid, match=r"has to end in the archive's SHA-256"):
         code.fetch(f"s3://{BUCKET}/code.tar.gz", tmp_path)

@@ -121,7 +121,7 @@ def test_plain_text_is_cut_into_documents_of_fifty_sentences(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("{not json}", "line 2 is no JSON"), ('{"body": "x"}', "line 2 has no string 'text'"), ("[1]", "line 2 has no")],
+    [("{not json}", "line 2 is not JSON"), ('{"body": "x"}', "line 2 has no string 'text'"), ("[1]", "line 2 has no")],
 )
 def test_a_bad_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     file = tmp_path / "t.jsonl"

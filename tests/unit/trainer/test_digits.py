@@ -68,7 +68,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     write_mnist(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(content)
-    with pytest.raises(DatasetInvalid, match="The file train-images-idx3-ubyte is no readable MNIST file"):
+    with pytest.raises(DatasetInvalid, match="The file train-images-idx3-ubyte is not a readable MNIST file"):
         digits.load(tmp_path, "train", num_drawn=1, seed=0)
 
 

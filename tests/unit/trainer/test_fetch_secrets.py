@@ -84,8 +84,8 @@ def test_a_secret_of_two_variables_is_read_once(secrets: Any, monkeypatch: pytes
     ("content", "key", "sentence"),
     [
         (None, None, r"Secrets Manager has no secret 'hub' with a value in the Region of the run; create it, or"),
-        (VALUE, "token", r"the secret 'hub' is no JSON object, so it has no key 'token'\."),
-        (f'["{VALUE}"]', "token", r"the secret 'hub' is no JSON object, so it has no key 'token'\."),
+        (VALUE, "token", r"the secret 'hub' is not a JSON object, so it has no key 'token'\."),
+        (f'["{VALUE}"]', "token", r"the secret 'hub' is not a JSON object, so it has no key 'token'\."),
         (f'{{"tokens": "{VALUE}"}}', "token", r"the secret 'hub' has no key 'token'; add it, or correct the spec\."),
         (f'{{"token": ["{VALUE}"]}}', "token", r"the key 'token' of the secret 'hub' holds no text or number\."),
         (f'{{"token": "{VALUE}\\u0000"}}', "token", r"the secret 'hub' holds a NUL character"),

@@ -46,7 +46,7 @@ def test_line_ends_and_encodings_of_other_systems_are_read(tmp_path: Path, conte
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"\xe9\n", r"requirements.txt is no text in utf-8 .*; store it as UTF-8"),
+        (b"\xe9\n", r"requirements.txt is not text in utf-8 .*; store it as UTF-8"),
         ("a\n".encode("utf-16-le"), r"requirements.txt holds NUL characters"),
         (b"a\n-r absent.txt\n", r"requirements.txt line 2 names absent.txt, which cannot be read"),
         (b"a\n\n-c\n", r"requirements.txt line 3: -c needs the name of a file"),

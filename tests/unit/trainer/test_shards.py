@@ -139,7 +139,7 @@ def test_many_shards_are_checked_by_several_processes_with_the_same_result(
     assert open_dataset(tmp_path) == one_by_one
     path = tmp_path / "demo_training_4.hdf5"
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(DatasetInvalid, match=r"demo_training_4\.hdf5 is no readable HDF5 file"):
+    with pytest.raises(DatasetInvalid, match=r"demo_training_4\.hdf5 is not a readable HDF5 file"):
         open_dataset(tmp_path)
 
 

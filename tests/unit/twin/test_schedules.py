@@ -92,7 +92,7 @@ def test_a_schedule_that_cannot_be_read_is_reported_once_and_the_others_fire(
     schedules.poll()
     assert [polled(schedules, deliveries, later=timedelta(minutes=6)) for _ in range(2)] == [1, 1]
     assert [record.getMessage() for record in caplog.records] == [
-        "unexpected error in schedule arn:bad: InvalidScheduleExpression: 'rate(10 minutess)' is no rate: write "
+        "unexpected error in schedule arn:bad: InvalidScheduleExpression: 'rate(10 minutess)' is not a rate: write "
         "rate(<positive number> <minutes, hours or days>), such as rate(7 days)"
     ]
 

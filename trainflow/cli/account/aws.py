@@ -385,7 +385,7 @@ class Account:
         """Whether a private ECR repository has an image."""
         parts = PRIVATE_ECR.fullmatch(reference)
         if parts is None:
-            return Unknown(f"'{reference}' is no name of an image in ECR")
+            return Unknown(f"'{reference}' is not the name of an image in ECR")
         if parts["region"] != self._region:
             return Unknown(f"it lies in {parts['region']}, and {self._region} is asked")
         by = {"imageDigest": parts["digest"]} if parts["digest"] else {"imageTag": parts["tag"] or "latest"}

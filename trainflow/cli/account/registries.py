@@ -157,7 +157,7 @@ def parse_reference(text: str) -> Reference:
     path, _, tag = path.partition(":")
     found = Reference(host, path, digest or tag or "latest")
     if not (_NAME.fullmatch(path) and _TAG.fullmatch(found.tag) and re.fullmatch(r"[A-Za-z0-9.-]+(:\d+)?", host)):
-        raise Unreadable(f"'{text}' is no name of an image")
+        raise Unreadable(f"'{text}' is not the name of an image")
     return found
 
 

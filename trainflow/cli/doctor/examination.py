@@ -28,7 +28,7 @@ def examine(cluster: Cluster, run: str, namespace: str, *, probe_seconds: float 
         DoctorError: If the namespace does not have a pod of the run, or the cluster does not answer.
     """
     if not _RUN_ID.fullmatch(run):
-        raise DoctorError(f"--run: '{run}' is no run id: lower-case letters, digits and dashes, at most 63.")
+        raise DoctorError(f"--run: '{run}' is not a run id: lower-case letters, digits and dashes, at most 63.")
     below = f"namespaces/{namespace}"
     pods = gang.newest_gang(_items(cluster, f"{below}/pods", labelSelector=f"{RUN_LABEL}={run}"))
     if not pods:

@@ -119,7 +119,7 @@ def _theirs(name: str, found: EksCluster | None) -> Finding:
     if found.authentication_mode == "CONFIG_MAP":
         return fails(
             "cluster",
-            f"the cluster {name} knows no access entries (authentication mode CONFIG_MAP)",
+            f"the cluster {name} does not support access entries (authentication mode CONFIG_MAP)",
             why="The functions log in with access entries.",
             fix=f"aws eks update-cluster-config --name {name} --access-config authenticationMode=API_AND_CONFIG_MAP",
         )
