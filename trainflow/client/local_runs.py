@@ -19,6 +19,7 @@ from trainflow.client.twin_address import TwinAddress, is_starting, read_address
 from trainflow.client.whole_files import replaced
 from trainflow.errors import TrainflowError
 from trainflow.record.run_commands import pasted
+from trainflow.workflow.owner import read_owner
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -425,6 +426,9 @@ def _summary(folder: Path) -> RunSummary | None:
             ended_at=datetime.fromisoformat(document["ended_at"]) if document.get("ended_at") else None,
             restarts=len(document.get("restarts") or ()),
             note=_note(document),
+            owner=read_owner(document.get("owner")),
+            team=document.get("team"),
+            project=document.get("project"),
         )
     address = read_address(folder)
     if address is not None:

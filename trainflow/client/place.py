@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainflow.errors import TrainflowError
+from trainflow.workflow.owner import Owner
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:  # a list of runs imports no model of a spec
@@ -130,6 +131,10 @@ class RunSummary:
     """Number of restarts; None where the list does not read it."""
     note: str = ""
     """The run's error, or that it has warnings; empty where the list does not read it."""
+    owner: Owner | None = None
+    """Who started it; None where the list does not read it."""
+    team: str | None = None
+    project: str | None = None
 
 
 class FollowedRun(Protocol):

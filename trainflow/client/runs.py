@@ -9,10 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from pydantic import ValidationError
 
+from trainflow.background import Worker
 from trainflow.client.artifacts import Artifact, artifacts_below, first_bytes
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
@@ -61,12 +63,16 @@ from trainflow.report import render_report
 from trainflow.spec.limits import require_limits_ahead
 from trainflow.spec.run_spec import RunSpec, stored_run_spec
 from trainflow.workflow.leftovers import SweepReport
+from trainflow.workflow.owner import UNKNOWN, Owner, OwnerKind, spec_of_input, valid_owner
 from trainflow.workflow.planned_run import PlannedRun, RunRequest
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 STOP_SECONDS = 30.0
 """Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""
+
+CALLER_SECONDS = 10.0
+"""Longest wait for the identity of the caller; without an answer the run starts without an owner."""
 
 MAX_STORED_BYTES = 64 * 1024 * 1024
 """Most bytes of a record or report: an eighth of the memory of the function that writes it. Every program of a run may
@@ -114,13 +120,26 @@ class DeployedRuns:
             spec = code.named_in(spec, bucket=self._bucket)
             code.upload(self._client("s3"), bucket=self._bucket)
         name = run_id or new_run_id(spec, now)
+        given = json.dumps(self._caller().added_to(spec.model_dump(mode="json")), ensure_ascii=False)
         try:
-            self._stepfunctions.start_execution(
-                stateMachineArn=self._state_machine_arn, name=name, input=spec.model_dump_json()
-            )
+            self._stepfunctions.start_execution(stateMachineArn=self._state_machine_arn, name=name, input=given)
         except self._stepfunctions.exceptions.ExecutionAlreadyExists:
             raise RunExists(f"There is a run {name} already, in the deployment '{self._deployment}'.") from None
         return name
+
+    def _caller(self) -> Owner:
+        """The identity of the credentials. Nobody may be refused the answer, but a network may lack a way to STS: that
+        must not keep a run from its start."""
+        sts, answers = self._client("sts"), SimpleQueue[Owner]()
+
+        def ask() -> None:
+            answers.put(valid_owner(OwnerKind.CALLER, sts.get_caller_identity()["Arn"]))
+
+        Worker(ask, name="caller", on_error=lambda _: answers.put(UNKNOWN)).start()
+        try:
+            return answers.get(timeout=CALLER_SECONDS)
+        except Empty:
+            return UNKNOWN
 
     @told
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None, from_step: int | None = None) -> str:
@@ -457,7 +476,7 @@ class DeployedRuns:
     def _pods_of(self, execution: Any) -> PodSource:
         """Source of the run's pods: runs can be observed without access to the cluster, too."""
         try:
-            spec = stored_run_spec(json.loads(execution["input"]))
+            spec = stored_run_spec(spec_of_input(json.loads(execution["input"])))
             if spec.compute.backend in KUBERNETES_KINDS:
                 return KubernetesPods(self._kubernetes(), self._namespace)
         except TrainflowError as refused:
@@ -526,7 +545,7 @@ def _backend_of(execution: Any) -> BackendName | None:
 def _spec_of(execution: Any) -> RunSpec | None:
     """The spec of an execution; None for an execution with another input."""
     try:
-        return stored_run_spec(json.loads(execution["input"]))
+        return stored_run_spec(spec_of_input(json.loads(execution["input"])))
     except InvalidRunSpec:
         return None
 
