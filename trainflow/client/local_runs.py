@@ -119,6 +119,16 @@ class LocalRuns:
             return live.record(folder.name)
         raise RunNotFound(f"{folder} has no {RECORD}: {NO_RECORD}")
 
+    def records(self) -> list[tuple[str, RunRecord | None]]:
+        """See `RunReader`. A run that is starting is left out: it has held no nodes."""
+        found: list[tuple[str, RunRecord | None]] = []
+        for run in self.runs():
+            if run.status is not RunStatus.STARTING:
+                folder = self._out / run.run_id
+                live = self._live(folder) if (record := _record(folder)) is None else None
+                found.append((run.run_id, record if live is None else live.record(run.run_id)))
+        return found
+
     def started(self, run_id: str) -> LocalStart | None:
         """Start arguments of a run; None for a run of an earlier version, which did not keep them."""
         from trainflow.client.local_start import read_start

@@ -198,6 +198,10 @@ class RunReader(Runs, Protocol):
     def record(self, run_id: str) -> RunRecord:
         """The record of an ended run; of one that goes on, what it would be now."""
 
+    def records(self) -> list[tuple[str, RunRecord | None]]:
+        """Id and record of every run whose record is kept or that Step Functions knows; None for a run that left no
+        record that can be read. The records of runs that go on are made now, without the steps."""
+
     def final_record(self, run_id: str) -> RunRecord:
         """The record of a run that ends at this moment: waits until it is written, for as long as that takes."""
 

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -77,6 +78,9 @@ CALLER_SECONDS = 10.0
 MAX_STORED_BYTES = 64 * 1024 * 1024
 """Most bytes of a record or report: an eighth of the memory of the function that writes it. Every program of a run may
 write objects there."""
+
+NUM_AT_ONCE = 8
+"""Records that are read at the same time."""
 
 POLL_SECONDS = 0.5
 """Time between two polls of an execution's history."""
@@ -199,9 +203,11 @@ class DeployedRuns:
     @told
     def runs(self) -> list[RunSummary]:
         """See `Place`."""
+        return sorted(map(_summary, self._executions()), key=lambda run: run.started_at, reverse=True)
+
+    def _executions(self) -> list[Any]:
         pages = self._stepfunctions.get_paginator("list_executions").paginate(stateMachineArn=self._state_machine_arn)
-        found = [_summary(execution) for page in pages for execution in page["executions"]]
-        return sorted(found, key=lambda run: run.started_at, reverse=True)
+        return [execution for page in pages for execution in page["executions"]]
 
     @told
     def describe(self, run_id: str) -> RunSummary:
@@ -269,6 +275,22 @@ class DeployedRuns:
         while (record := self._final_record(execution)) is None and datetime.now(UTC) < deadline:
             time.sleep(self._poll_seconds)
         return record or self.record(run_id)
+
+    @told
+    def records(self) -> list[tuple[str, RunRecord | None]]:
+        """See `RunReader`. Step Functions forgets executions 90 days after their end; their records are in the bucket
+        for as long as the deployment keeps artifacts."""
+        s3, known = self._client("s3"), {execution["name"]: execution for execution in self._executions()}
+        folders = s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix="runs/", Delimiter="/")
+        kept = [found["Prefix"].split("/")[1] for page in folders for found in page.get("CommonPrefixes", ())]
+        ended = [name for name in dict.fromkeys([*known, *kept]) if name not in known or _has_ended(known[name])]
+        with ThreadPoolExecutor(NUM_AT_ONCE) as pool:
+            stored = pool.map(lambda name: _parsed_record(self._stored(name, "run.json", s3=s3)), ended)
+            found = dict(zip(ended, stored, strict=True))
+        for name, execution in known.items():
+            if found.get(name) is None:
+                found[name] = self._record_now(execution, KeptSteps())
+        return list(found.items())
 
     def copy_ended(self, run_id: str, folder: Path) -> bool:
         """See `trainflow.page.library.KeepsRuns`."""
@@ -441,11 +463,7 @@ class DeployedRuns:
 
     def _final_record(self, execution: Any) -> RunRecord | None:
         """The record that the end of the run has written; None before that, or for one of a later version."""
-        stored = self._stored(execution["name"], "run.json") if _has_ended(execution) else None
-        try:
-            return RunRecord.model_validate_json(stored) if stored else None
-        except ValidationError:
-            return None
+        return _parsed_record(self._stored(execution["name"], "run.json")) if _has_ended(execution) else None
 
     def _record_now(self, execution: Any, kept: KeptSteps) -> RunRecord:
         tree = self._tree(execution)
@@ -464,9 +482,9 @@ class DeployedRuns:
             raise PlaceRefused(tree.trouble)
         return tree
 
-    def _stored(self, run_id: str, name: str) -> bytes | None:
+    def _stored(self, run_id: str, name: str, *, s3: Any = None) -> bytes | None:
         """A file that the workflow keeps of a run; None if it is missing, or too large to be the workflow's."""
-        s3 = self._client("s3")
+        s3 = s3 or self._client("s3")
         try:
             found = first_bytes(s3, self._bucket, f"runs/{run_id}/{name}", limit=MAX_STORED_BYTES + 1)
         except s3.exceptions.NoSuchKey:
@@ -547,6 +565,13 @@ def _spec_of(execution: Any) -> RunSpec | None:
     try:
         return stored_run_spec(spec_of_input(json.loads(execution["input"])))
     except InvalidRunSpec:
+        return None
+
+
+def _parsed_record(stored: bytes | None) -> RunRecord | None:
+    try:
+        return RunRecord.model_validate_json(stored) if stored else None
+    except ValidationError:
         return None
 
 

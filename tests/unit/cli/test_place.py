@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ from trainflow.page.app import PageApp
 from trainflow.page.library import RunLibrary
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.owner import UNKNOWN, Owner, OwnerKind, owner_of_input, spec_of_input
-from trainflow.workflow.run_record import RunError, RunStatus
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 REASON = RunError(name="Aborted", message="It was stopped.", what_to_do="Start it again.")
 
@@ -153,6 +154,30 @@ def test_a_run_starts_without_an_owner_where_sts_does_not_answer(
     client, sts = runs._client, SimpleNamespace(get_caller_identity=unanswered)
     monkeypatch.setattr(runs, "_client", lambda service: sts if service == "sts" else client(service))
     assert owner_of_input(input_of(runs, runs.start(parse_run_spec(SPEC)))) == UNKNOWN
+
+
+def test_the_records_are_those_of_the_bucket_and_of_the_runs_that_go_on(
+    runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(run_id: str, status: str) -> RunRecord:
+        return RunRecord(run_id=run_id, status=RunStatus(status), spec=SPEC, started_at=datetime.now(UTC))
+
+    monkeypatch.setattr(runs, "_record_now", lambda execution, _: record(execution["name"], execution["status"]))
+    ended, running = runs.start(parse_run_spec(SPEC)), runs.start(parse_run_spec(SPEC))
+    runs.stop(ended, reason=REASON)
+    s3 = boto3.client("s3", region_name="us-west-2")
+    for run_id, text in {
+        "forgotten": record("forgotten", "SUCCEEDED").model_dump_json(),
+        "later": '{"version": "a later one"}',
+        running: record(running, "SUCCEEDED").model_dump_json(),  # by a program of the run
+    }.items():
+        s3.put_object(Bucket="artifacts", Key=f"runs/{run_id}/run.json", Body=text.encode())
+    assert {run_id: found and found.status.value for run_id, found in runs.records()} == {
+        ended: "ABORTED",
+        running: "RUNNING",
+        "forgotten": "SUCCEEDED",
+        "later": None,
+    }
 
 
 def without_cluster(runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch) -> None:

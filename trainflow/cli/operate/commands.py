@@ -23,6 +23,7 @@ import typer
 from trainflow.cli.exit_status import ABORTED, FAILED, refuse
 from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.completion import run_ids
+from trainflow.cli.operate.costs import costs
 from trainflow.cli.operate.export import export
 from trainflow.cli.operate.grid import grid
 from trainflow.cli.operate.place import (
@@ -77,6 +78,7 @@ def register(app: typer.Typer) -> None:
         report,
         artifacts,
         messages,
+        costs,
         tensorboard,
         export,
         places,
