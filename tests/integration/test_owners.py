@@ -54,6 +54,9 @@ def test_a_run_has_its_owner_and_team_in_status_table_and_record(owned: Owned) -
     assert (status["team"], status["project"]) == ("research", "bert")
     assert owned.row["owner"] == {"M": {"kind": {"S": "caller"}, "name": {"S": owned.caller}}}
     assert owned.row["team"] == {"S": "research"}
+    for command, at in ((owned.here, ("--local",)), (owned.account, ())):
+        (unread,), (listed,) = (command.json("list", *at, *words) for words in ((), ("--owners",)))
+        assert (unread["owner"], listed["owner"], listed["team"]) == (None, status["owner"], "research")
     (record,) = owned.account.json("report", owned.run_id)["runs"]
     assert (record["team"], record["spec"]["team"], "started_by" in record["spec"]) == ("research", "research", False)
 

@@ -15,6 +15,7 @@ from trainflow.errors import InvalidRunSpec
 from trainflow.record.history import ExecutionHistory
 from trainflow.record.run_states import state_of_record
 from trainflow.record.wording import owner_facts
+from trainflow.report import render_report
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.owner import UNKNOWN, Owner, OwnerKind, owner_of_input, read_owner, spec_of_input
 from trainflow.workflow.run_record import RunRecord
@@ -114,6 +115,7 @@ def test_the_record_has_the_owner_beside_a_spec_without_it() -> None:
     assert (state.owner, state.team, state.project) == (ANA, None, "bert")
     assert owner_facts(state) == [("Owner", ANA.name), ("Project", "bert")]
     assert f"owner     {ANA.name}\nproject   bert\n" in details_text(state, record.started_at)
+    assert f"<span>owner {ANA.name}</span><span>project bert</span>" in render_report(record, [])
 
 
 def test_the_record_of_a_spec_without_a_team_has_the_default_of_the_deployment() -> None:

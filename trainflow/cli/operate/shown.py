@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainflow.observed.step import Step
     from trainflow.workflow.event_bound import EventBound
     from trainflow.workflow.planned_run import PlannedRun
+    from trainflow.workflow.run_record import RunRecord
 
 
 EVENTS_TO_SHOW = 0.95
@@ -49,6 +50,17 @@ def listed(run: RunSummary) -> dict[str, Any]:
         "team": run.team,
         "project": run.project,
     }
+
+
+def with_owners(runs: Iterable[RunSummary], records: Iterable[tuple[str, RunRecord | None]]) -> list[RunSummary]:
+    """The runs with owner, team and project of their records, where there is one."""
+    known = {run_id: record for run_id, record in records if record is not None}
+    return [
+        replace(run, owner=found.owner, team=found.team, project=found.project)
+        if (found := known.get(run.run_id))
+        else run
+        for run in runs
+    ]
 
 
 def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
