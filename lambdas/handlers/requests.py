@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from lambdas.handlers.environment import read
 from lambdas.logic.staging import linked_folder
-from trainflow.deployment.environment import ImagesEnvironment, LinkEnvironment, ToolsEnvironment
+from trainflow.deployment.environment import (
+    ImagesEnvironment,
+    LinkEnvironment,
+    OwnershipEnvironment,
+    ToolsEnvironment,
+)
 from trainflow.deployment.image_names import is_allowed
 from trainflow.errors import InvalidRunSpec
 from trainflow.record.cost import region_of
 from trainflow.spec.code import unpacked_reason
 from trainflow.spec.limits import require_limits_ahead
 from trainflow.spec.run_spec import RunSpec, decided, excess_name_length, parse_run_spec
+from trainflow.workflow.owner import owner_of_input, spec_of_input
 from trainflow.workflow.planned_run import RunRequest
 from trainflow.workflow.run import Run, run_id_for
 
@@ -19,13 +25,14 @@ def run_of(request: RunRequest) -> Run:
     """The run, with all defaults of its spec filled in.
 
     Raises:
-        InvalidRunSpec: If the spec cannot be run; names the field.
+        InvalidRunSpec: If the spec cannot be run, or the owner beside it is malformed; names the field.
     """
     try:
         run_id = run_id_for(request.execution_name)
     except ValueError as error:
         raise InvalidRunSpec(f"The run cannot be named: {error}.") from None
-    spec = decided(parse_run_spec(request.spec))
+    owner = owner_of_input(request.spec)
+    spec = _with_team(decided(parse_run_spec(spec_of_input(request.spec))))
     _require_names(run_id, spec)
     _require_allowed_image(spec.workload.image)
     if reason := unpacked_reason(spec.workload.code):
@@ -36,9 +43,17 @@ def run_of(request: RunRequest) -> Run:
         execution_arn=request.execution_arn,
         started_at=request.started_at,
         spec=spec,
+        owner=owner,
         linked_folder=_linked_folder(spec),
         tools_image=read(ToolsEnvironment).tools_image if spec.compute.backend_description.runs_on_kubernetes else None,
     )
+
+
+def _with_team(spec: RunSpec) -> RunSpec:
+    """The spec with the deployment's team and project where it names none."""
+    default = read(OwnershipEnvironment)
+    team, project = spec.team or default.default_team or None, spec.project or default.default_project or None
+    return spec.model_copy(update={"team": team, "project": project})
 
 
 def _require_names(run_id: str, spec: RunSpec) -> None:

@@ -73,6 +73,8 @@ class Job:
 
     ref: JobRef
     run_id: str
+    team: str | None = None
+    project: str | None = None
     image: str | None
     """Image of the container; None where Slurm's nodes have the program installed."""
     command: tuple[str, ...] = ()
@@ -114,9 +116,11 @@ class Job:
 
     @property
     def spec_hash(self) -> str:
-        """Hash of everything that the job would do, in 16 hex digits. It distinguishes two jobs of the same name."""
+        """Hash of everything that the job would do, in 16 hex digits. It distinguishes two jobs of the same name. Team
+        and project change nothing that it does."""
         instance = None if self.instance is None else self.instance.name
-        content = json.dumps({**asdict(self), "instance": instance}, sort_keys=True, default=str)
+        does = {name: value for name, value in asdict(self).items() if name not in ("team", "project")}
+        content = json.dumps({**does, "instance": instance}, sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -144,6 +148,8 @@ def job_of(
     return Job(
         ref=ref,
         run_id=run.run_id,
+        team=spec.team,
+        project=spec.project,
         image=run.tools_image or spec.workload.image if stage in TOOLS else spec.workload.image,
         command=_command(run, stage, artifacts_url=artifacts_url) if stage in TOOLS else (),
         plan=None if stage in TOOLS else plan_of(run, ref, cache=cache),

@@ -14,7 +14,7 @@ from trainflow.nodes.failed_nodes import proves_node_bad, refutation
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.results import status_suffix
 from trainflow.record.run_commands import pasted
-from trainflow.record.wording import duration, estimated_cost
+from trainflow.record.wording import duration, estimated_cost, owner_facts
 from trainflow.workflow.run import JobRef, LimitWarning, MetricsCursor, Stage
 from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
@@ -125,10 +125,10 @@ def message(
 
 
 def _figures(record: RunRecord | None) -> list[str]:
-    """Duration, cost and restarts, as far as the record has them."""
+    """Owner, team, duration, cost and restarts, as far as the record has them."""
     if record is None:
         return []
-    lines = []
+    lines = [f"{label}: {value}" for label, value in owner_facts(record)]
     if record.ended_at is not None:
         lines.append(f"Duration: {duration((record.ended_at - record.started_at).total_seconds())}")
     if record.cost is not None and record.cost.usd is not None:

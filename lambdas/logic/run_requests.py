@@ -16,6 +16,7 @@ from trainflow.spec.code import unpacked_reason
 from trainflow.spec.document import canonical, decode
 from trainflow.spec.run_spec import spec_from_document
 from trainflow.workflow.leftovers import Execution as KnownExecution
+from trainflow.workflow.owner import Owner, OwnerKind, valid_owner
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -33,7 +34,7 @@ class Execution:
     name: str
     """`<spec name>-<12 hex>`: a repeated request finds the existing run."""
     document: str
-    """The spec as it was sent, in JSON; the workflow fills in defaults."""
+    """Its input in JSON: the spec as it was sent, and who sent it; the workflow fills in defaults."""
 
 
 class Upload(BaseModel):
@@ -44,6 +45,13 @@ class Upload(BaseModel):
     version_id: str | None
     uploaded_at: datetime | None = None
     """Time of the event, in whole seconds; None if the event lacks it."""
+    requester: str = ""
+    """Account, or service of AWS, that uploaded it; empty if the event lacks it. The event names no user or role."""
+
+    @property
+    def owner(self) -> Owner:
+        """Owner of its run."""
+        return valid_owner(OwnerKind.UPLOAD, self.requester)
 
     @property
     def title(self) -> str:
@@ -66,6 +74,11 @@ class Scheduled(BaseModel):
     """Behaviour while the schedule's previous run is active."""
 
     @property
+    def owner(self) -> Owner:
+        """Owner of its runs."""
+        return valid_owner(OwnerKind.SCHEDULE, self.schedule)
+
+    @property
     def title(self) -> str:
         """Name of the request in messages to people."""
         return f"schedule {self.schedule}"
@@ -86,6 +99,7 @@ class _Object(BaseModel):
 class _Detail(BaseModel):
     bucket: _Bucket
     object: _Object
+    requester: str = ""
 
 
 class _ObjectCreated(BaseModel):
@@ -113,7 +127,11 @@ def parse_request(body: str) -> Request:
     if not event.object.key.endswith(SUFFIXES):
         raise RunRequestInvalid(f"{event.object.key} was uploaded, whose name does not end as a run spec's does.")
     return Upload(
-        bucket=event.bucket.name, key=event.object.key, version_id=event.object.version_id, uploaded_at=created.time
+        bucket=event.bucket.name,
+        key=event.object.key,
+        version_id=event.object.version_id,
+        uploaded_at=created.time,
+        requester=event.requester,
     )
 
 
@@ -165,7 +183,7 @@ def execution_of_upload(upload: Upload, content: bytes | None) -> Execution:
     if content is None:
         raise RunRequestInvalid(f"s3://{upload.bucket}/{upload.key} is gone, or Trainflow may not read it.")
     document = decode(content, is_json=upload.key.endswith(".json"))
-    return _execution(document, identity=document)
+    return _execution(document, identity=document, owner=upload.owner)
 
 
 def execution_of_schedule(request: Scheduled) -> Execution:
@@ -174,11 +192,13 @@ def execution_of_schedule(request: Scheduled) -> Execution:
     Raises:
         InvalidRunSpec: If the schedule holds no spec that can be run.
     """
-    return _execution(request.spec, identity={"scheduled_at": request.scheduled_at, "spec": request.spec})
+    identity = {"scheduled_at": request.scheduled_at, "spec": request.spec}
+    return _execution(request.spec, identity=identity, owner=request.owner)
 
 
-def _execution(document: Any, *, identity: Any) -> Execution:
-    spec, text = spec_from_document(document), canonical(document)
+def _execution(document: Any, *, identity: Any, owner: Owner) -> Execution:
+    spec = spec_from_document(document)
+    text = canonical(owner.added_to(document))
     if reason := unpacked_reason(spec.workload.code):
         raise InvalidRunSpec(reason)
     digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:12]

@@ -103,6 +103,8 @@ class OrchestrationStack(cdk.Stack):
             "CACHE_TABLE": self.cache_table.table_name,
             "TOOLS_IMAGE": self._images.tools_image,
             "ALLOWED_IMAGES": json.dumps(self._configuration.images.allowed),
+            "DEFAULT_TEAM": self._configuration.default_team or "",
+            "DEFAULT_PROJECT": self._configuration.default_project or "",
             "REPLACE_BAD_NODES": str(self._configuration.capacity.replace_bad_nodes).lower(),
             **(self._slurm.variables if self._slurm else NOWHERE),
             **self._link(),

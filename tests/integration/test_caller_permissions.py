@@ -187,6 +187,7 @@ SITUATIONS: dict[str, list[Situation]] = {
     "status": [Situation(words=("status", run)) for run in ("NEW", "ENDED", "BARE")],
     "metrics": [Situation(words=("metrics", run)) for run in ("NEW", "ENDED", "BARE")],
     "logs": [Situation(words=("logs", "ENDED")), Situation(words=("logs", "NEW"), refusal="There is no log group")],
+    "costs": [Situation(words=("costs",))],
     "artifacts": [Situation(words=("artifacts", "ENDED", "--pull", "pulled"))],
     "sweep": [Situation(words=("sweep", "--dry-run"))],
     "resume": [

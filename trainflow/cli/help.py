@@ -38,6 +38,10 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "messages": ("trainflow messages latest --local",),
         "tensorboard": ("trainflow tensorboard latest --local",),
         "export": ("trainflow export RUN --place prod",),
+        "costs": (
+            "trainflow costs --by team --month 2026-11 --place prod",
+            "trainflow costs --by month --local --json",
+        ),
     },
     "Places and formats": {
         "places": ("trainflow places",),

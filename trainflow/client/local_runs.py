@@ -19,6 +19,7 @@ from trainflow.client.twin_address import TwinAddress, is_starting, read_address
 from trainflow.client.whole_files import replaced
 from trainflow.errors import TrainflowError
 from trainflow.record.run_commands import pasted
+from trainflow.workflow.owner import read_owner
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:
@@ -117,6 +118,16 @@ class LocalRuns:
         if (live := self._live(folder)) is not None:
             return live.record(folder.name)
         raise RunNotFound(f"{folder} has no {RECORD}: {NO_RECORD}")
+
+    def records(self) -> list[tuple[str, RunRecord | None]]:
+        """See `RunReader`. A run that is starting is left out: it has held no nodes."""
+        found: list[tuple[str, RunRecord | None]] = []
+        for run in self.runs():
+            if run.status is not RunStatus.STARTING:
+                folder = self._out / run.run_id
+                live = self._live(folder) if (record := _record(folder)) is None else None
+                found.append((run.run_id, record if live is None else live.record(run.run_id)))
+        return found
 
     def started(self, run_id: str) -> LocalStart | None:
         """Start arguments of a run; None for a run of an earlier version, which did not keep them."""
@@ -425,6 +436,9 @@ def _summary(folder: Path) -> RunSummary | None:
             ended_at=datetime.fromisoformat(document["ended_at"]) if document.get("ended_at") else None,
             restarts=len(document.get("restarts") or ()),
             note=_note(document),
+            owner=read_owner(document.get("owner")),
+            team=document.get("team"),
+            project=document.get("project"),
         )
     address = read_address(folder)
     if address is not None:

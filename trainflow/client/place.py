@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainflow.errors import TrainflowError
+from trainflow.workflow.owner import Owner
 from trainflow.workflow.run_status import RunStatus
 
 if TYPE_CHECKING:  # a list of runs imports no model of a spec
@@ -130,6 +131,10 @@ class RunSummary:
     """Number of restarts; None where the list does not read it."""
     note: str = ""
     """The run's error, or that it has warnings; empty where the list does not read it."""
+    owner: Owner | None = None
+    """Who started it; None where the list does not read it."""
+    team: str | None = None
+    project: str | None = None
 
 
 class FollowedRun(Protocol):
@@ -192,6 +197,10 @@ class RunReader(Runs, Protocol):
 
     def record(self, run_id: str) -> RunRecord:
         """The record of an ended run; of one that goes on, what it would be now."""
+
+    def records(self) -> list[tuple[str, RunRecord | None]]:
+        """Id and record of every run whose record is kept or that Step Functions knows; None for a run that left no
+        record that can be read. The records of runs that go on are made now, without the steps."""
 
     def final_record(self, run_id: str) -> RunRecord:
         """The record of a run that ends at this moment: waits until it is written, for as long as that takes."""

@@ -6,13 +6,16 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from pydantic import ValidationError
 
+from trainflow.background import Worker
 from trainflow.client.artifacts import Artifact, artifacts_below, first_bytes
 from trainflow.client.code import PackedCode
 from trainflow.client.continuing import spec_continuing
@@ -61,6 +64,7 @@ from trainflow.report import render_report
 from trainflow.spec.limits import require_limits_ahead
 from trainflow.spec.run_spec import RunSpec, stored_run_spec
 from trainflow.workflow.leftovers import SweepReport
+from trainflow.workflow.owner import UNKNOWN, Owner, OwnerKind, spec_of_input, valid_owner
 from trainflow.workflow.planned_run import PlannedRun, RunRequest
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
@@ -68,9 +72,15 @@ from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 STOP_SECONDS = 30.0
 """Longest wait for an execution to end, and again for the clean-up: as long as a slow call and its retry."""
 
+CALLER_SECONDS = 10.0
+"""Longest wait for the identity of the caller; without an answer the run starts without an owner."""
+
 MAX_STORED_BYTES = 64 * 1024 * 1024
 """Most bytes of a record or report: an eighth of the memory of the function that writes it. Every program of a run may
 write objects there."""
+
+NUM_AT_ONCE = 8
+"""Records that are read at the same time."""
 
 POLL_SECONDS = 0.5
 """Time between two polls of an execution's history."""
@@ -114,13 +124,26 @@ class DeployedRuns:
             spec = code.named_in(spec, bucket=self._bucket)
             code.upload(self._client("s3"), bucket=self._bucket)
         name = run_id or new_run_id(spec, now)
+        given = json.dumps(self._caller().added_to(spec.model_dump(mode="json")), ensure_ascii=False)
         try:
-            self._stepfunctions.start_execution(
-                stateMachineArn=self._state_machine_arn, name=name, input=spec.model_dump_json()
-            )
+            self._stepfunctions.start_execution(stateMachineArn=self._state_machine_arn, name=name, input=given)
         except self._stepfunctions.exceptions.ExecutionAlreadyExists:
             raise RunExists(f"There is a run {name} already, in the deployment '{self._deployment}'.") from None
         return name
+
+    def _caller(self) -> Owner:
+        """The identity of the credentials. Nobody may be refused the answer, but a network may lack a way to STS: that
+        must not keep a run from its start."""
+        sts, answers = self._client("sts"), SimpleQueue[Owner]()
+
+        def ask() -> None:
+            answers.put(valid_owner(OwnerKind.CALLER, sts.get_caller_identity()["Arn"]))
+
+        Worker(ask, name="caller", on_error=lambda _: answers.put(UNKNOWN)).start()
+        try:
+            return answers.get(timeout=CALLER_SECONDS)
+        except Empty:
+            return UNKNOWN
 
     @told
     def resume(self, run_id: str, *, changes: Mapping[str, Any] | None = None, from_step: int | None = None) -> str:
@@ -180,9 +203,11 @@ class DeployedRuns:
     @told
     def runs(self) -> list[RunSummary]:
         """See `Place`."""
+        return sorted(map(_summary, self._executions()), key=lambda run: run.started_at, reverse=True)
+
+    def _executions(self) -> list[Any]:
         pages = self._stepfunctions.get_paginator("list_executions").paginate(stateMachineArn=self._state_machine_arn)
-        found = [_summary(execution) for page in pages for execution in page["executions"]]
-        return sorted(found, key=lambda run: run.started_at, reverse=True)
+        return [execution for page in pages for execution in page["executions"]]
 
     @told
     def describe(self, run_id: str) -> RunSummary:
@@ -250,6 +275,22 @@ class DeployedRuns:
         while (record := self._final_record(execution)) is None and datetime.now(UTC) < deadline:
             time.sleep(self._poll_seconds)
         return record or self.record(run_id)
+
+    @told
+    def records(self) -> list[tuple[str, RunRecord | None]]:
+        """See `RunReader`. Step Functions forgets executions 90 days after their end; their records are in the bucket
+        for as long as the deployment keeps artifacts."""
+        s3, known = self._client("s3"), {execution["name"]: execution for execution in self._executions()}
+        folders = s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix="runs/", Delimiter="/")
+        kept = [found["Prefix"].split("/")[1] for page in folders for found in page.get("CommonPrefixes", ())]
+        ended = [name for name in dict.fromkeys([*known, *kept]) if name not in known or _has_ended(known[name])]
+        with ThreadPoolExecutor(NUM_AT_ONCE) as pool:
+            stored = pool.map(lambda name: _parsed_record(self._stored(name, "run.json", s3=s3)), ended)
+            found = dict(zip(ended, stored, strict=True))
+        for name, execution in known.items():
+            if found.get(name) is None:
+                found[name] = self._record_now(execution, KeptSteps())
+        return list(found.items())
 
     def copy_ended(self, run_id: str, folder: Path) -> bool:
         """See `trainflow.page.library.KeepsRuns`."""
@@ -422,11 +463,7 @@ class DeployedRuns:
 
     def _final_record(self, execution: Any) -> RunRecord | None:
         """The record that the end of the run has written; None before that, or for one of a later version."""
-        stored = self._stored(execution["name"], "run.json") if _has_ended(execution) else None
-        try:
-            return RunRecord.model_validate_json(stored) if stored else None
-        except ValidationError:
-            return None
+        return _parsed_record(self._stored(execution["name"], "run.json")) if _has_ended(execution) else None
 
     def _record_now(self, execution: Any, kept: KeptSteps) -> RunRecord:
         tree = self._tree(execution)
@@ -445,9 +482,9 @@ class DeployedRuns:
             raise PlaceRefused(tree.trouble)
         return tree
 
-    def _stored(self, run_id: str, name: str) -> bytes | None:
+    def _stored(self, run_id: str, name: str, *, s3: Any = None) -> bytes | None:
         """A file that the workflow keeps of a run; None if it is missing, or too large to be the workflow's."""
-        s3 = self._client("s3")
+        s3 = s3 or self._client("s3")
         try:
             found = first_bytes(s3, self._bucket, f"runs/{run_id}/{name}", limit=MAX_STORED_BYTES + 1)
         except s3.exceptions.NoSuchKey:
@@ -457,7 +494,7 @@ class DeployedRuns:
     def _pods_of(self, execution: Any) -> PodSource:
         """Source of the run's pods: runs can be observed without access to the cluster, too."""
         try:
-            spec = stored_run_spec(json.loads(execution["input"]))
+            spec = stored_run_spec(spec_of_input(json.loads(execution["input"])))
             if spec.compute.backend in KUBERNETES_KINDS:
                 return KubernetesPods(self._kubernetes(), self._namespace)
         except TrainflowError as refused:
@@ -526,8 +563,15 @@ def _spec_backend(execution: Any) -> BackendName | None:
 def _execution_spec(execution: Any) -> RunSpec | None:
     """The spec of an execution; None for an execution with another input."""
     try:
-        return stored_run_spec(json.loads(execution["input"]))
+        return stored_run_spec(spec_of_input(json.loads(execution["input"])))
     except InvalidRunSpec:
+        return None
+
+
+def _parsed_record(stored: bytes | None) -> RunRecord | None:
+    try:
+        return RunRecord.model_validate_json(stored) if stored else None
+    except ValidationError:
         return None
 
 

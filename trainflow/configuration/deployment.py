@@ -24,7 +24,7 @@ from trainflow.deployment.overlap import Overlap
 from trainflow.errors import InvalidRunSpec
 from trainflow.nodes.offerings import OFFERINGS
 from trainflow.spec.document import decode
-from trainflow.spec.run_spec import RunSpec, spec_from_document
+from trainflow.spec.run_spec import RunSpec, TeamName, spec_from_document
 from trainflow.spec.sentences import sentences
 
 NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -329,6 +329,10 @@ class Configuration(Section):
     """Only account to deploy to. None: the account of the credentials."""
     namespace: Annotated[str, Field(pattern=NAME, max_length=40)] = "training"
     """Kubernetes namespace of the runs."""
+    default_team: TeamName | None = None
+    """Team of runs whose specs name none; `trainflow costs --by team` has the cost of each."""
+    default_project: TeamName | None = None
+    """The same for projects."""
     pod_egress_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (443,)
     """TCP ports that pods of runs may reach outside of their namespace, at any address but the node's own services.
     443: S3, STS, package indexes, hubs and trackers over HTTPS."""

@@ -123,6 +123,13 @@ class ImagesEnvironment(Settings):
     """JSON list of `images.allowed` of the configuration; empty where all are allowed."""
 
 
+class OwnershipEnvironment(Settings):
+    """Team and project of runs whose specs name none; empty in a deployment without a default."""
+
+    default_team: str
+    default_project: str
+
+
 class NotificationEnvironment(Settings):
     """Channels of notifications."""
 

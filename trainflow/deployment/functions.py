@@ -15,6 +15,7 @@ from trainflow.deployment.environment import (
     ImagesEnvironment,
     LinkEnvironment,
     NotificationEnvironment,
+    OwnershipEnvironment,
     ReapingEnvironment,
     ReplacementEnvironment,
     RunTableEnvironment,
@@ -49,6 +50,7 @@ REAPING = (ReapingEnvironment,)
 REPLACEMENT = (ReplacementEnvironment,)
 TOOLS = (ToolsEnvironment,)
 IMAGES = (ImagesEnvironment,)
+OWNERSHIP = (OwnershipEnvironment,)
 LINKED = (LinkEnvironment,)
 
 SLURM = SlurmEnvironment.variables()
@@ -82,11 +84,11 @@ class Function:
 
 
 TASKS = (
-    Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS + IMAGES),
+    Function(name="ValidateRun", module="validate_run", settings=RUNS + LINKED + TOOLS + IMAGES + OWNERSHIP),
     Function(
         name="Preflight",
         module="preflight",
-        settings=CLUSTER + ARTIFACTS + CACHES + LINKED + TOOLS + IMAGES,
+        settings=CLUSTER + ARTIFACTS + CACHES + LINKED + TOOLS + IMAGES + OWNERSHIP,
         access=Access.EXAMINE,
     ),
     Function(name="AcquireCache", module="acquire_cache", settings=CACHES),

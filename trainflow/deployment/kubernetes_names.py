@@ -13,6 +13,10 @@ JOB_LABEL = "trainflow/job"
 BACKEND_LABEL = "trainflow/backend"
 """Kind of object that runs the job. It distinguishes a pod that is a job from the pods of jobs."""
 
+TEAM_LABEL = "trainflow/team"
+PROJECT_LABEL = "trainflow/project"
+"""Labels of the objects of runs with a team or a project. Tools that divide the bill of a cluster read them."""
+
 FIRST_NODE_RANK_LABEL = "trainflow/first-node-rank"
 """Label of a PyTorchJob's workers, which the operator counts from 0 although the master is node 0."""
 

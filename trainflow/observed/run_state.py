@@ -16,6 +16,7 @@ from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step, announced_length
 from trainflow.protocol.metric_aliases import SEQUENCES
 from trainflow.spec.total_steps import total_steps
+from trainflow.workflow.owner import UNKNOWN, Owner, read_owner
 from trainflow.workflow.restart import Restart
 from trainflow.workflow.run_cost import Cost
 from trainflow.workflow.run_error import RunError
@@ -41,6 +42,7 @@ def length_of_training(spec: Mapping[str, Any], steps: Sequence[Step]) -> int | 
 
 RECORD_FIELDS = {
     *("run_id", "status", "started_at", "ended_at", "spec", "error", "warnings", "cost"),
+    *("owner", "team", "project"),
     *("jobs", "training", "metrics_published", "restarts", "avoided_nodes"),
 }
 """Fields of a record that `recorded_state` reads."""
@@ -60,6 +62,11 @@ class RunState:
     """Name of the run's own execution, as opposed to its watch windows'."""
     arn: str = ""
     """ARN of the run's own execution."""
+    owner: Owner = UNKNOWN
+    """Who started it."""
+    team: str | None = None
+    """Team of its spec, or the deployment's default."""
+    project: str | None = None
     spec: Mapping[str, Any] = field(default_factory=dict)
     """The run spec; empty while it is not known."""
     instance_type: str | None = None
@@ -168,6 +175,9 @@ class RunState:
             "version": VERSION,
             "run_id": self.run_id,
             "status": self.status.value,
+            "owner": asdict(self.owner),
+            "team": self.team,
+            "project": self.project,
             "started_at": self.started_at.isoformat() if self.started_at else None,
             "ended_at": self.ended_at.isoformat() if self.ended_at else None,
             "state": self.state,
@@ -204,6 +214,9 @@ def recorded_state(record: Mapping[str, Any]) -> RunState:
         run_id=record["run_id"],
         status=RunStatus(record["status"]),
         observed_at=ended_at or started_at,
+        owner=read_owner(record.get("owner")),
+        team=record.get("team"),
+        project=record.get("project"),
         spec=record["spec"],
         started_at=started_at,
         ended_at=ended_at,

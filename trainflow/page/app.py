@@ -286,7 +286,14 @@ class PageApp:
             trouble = ""
         except TrainflowError as error:
             rows, trouble = [], str(error)
-        return {"rows": rows, "trouble": trouble, "page_title": "Runs", "max_compared": MAX_COMPARED}
+        return {
+            "rows": rows,
+            "has_owners": len({row.owner for row in rows}) > 1,
+            "has_teams": any(row.team for row in rows),
+            "trouble": trouble,
+            "page_title": "Runs",
+            "max_compared": MAX_COMPARED,
+        }
 
     def _page(self, template: str, context: Mapping[str, Any]) -> Response:
         return HTMLResponse(self._render(template, context))

@@ -262,7 +262,13 @@ class RunLibrary:
         """
         ended = [
             RunSummary(
-                run_id=record.run_id, status=record.status, started_at=record.started_at, ended_at=record.ended_at
+                run_id=record.run_id,
+                status=record.status,
+                started_at=record.started_at,
+                ended_at=record.ended_at,
+                owner=record.owner,
+                team=record.team,
+                project=record.project,
             )
             for record in self._ended.records()
         ]
@@ -355,7 +361,13 @@ class RunLibrary:
         if snapshot.started_at is None:
             return None
         return RunSummary(
-            run_id=run_id, status=snapshot.status, started_at=snapshot.started_at, ended_at=snapshot.ended_at
+            run_id=run_id,
+            status=snapshot.status,
+            started_at=snapshot.started_at,
+            ended_at=snapshot.ended_at,
+            owner=snapshot.owner,
+            team=snapshot.team,
+            project=snapshot.project,
         )
 
     def _found(self, run_id: str) -> WatchedRun:

@@ -29,9 +29,10 @@ from trainflow.record.pod_messages import cause
 from trainflow.record.run_commands import pasted
 from trainflow.record.situation import Kind, situation
 from trainflow.record.steps import median_speeds
-from trainflow.record.wording import count, duration, rate
+from trainflow.record.wording import count, duration, owner_facts, rate
 from trainflow.report.page import STATUS_IN_WORDS
 from trainflow.spec.run_spec import as_list
+from trainflow.workflow.owner import UNKNOWN
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunStatus
 
@@ -81,6 +82,9 @@ class ListRow:
     started: str
     """Moment in UTC."""
     took: str
+    owner: str
+    """Who started it, in short; empty where that is not known."""
+    team: str
 
 
 def run_context(now: RunNow, drawing: Drawing, library: RunLibrary) -> dict[str, Any]:
@@ -98,6 +102,7 @@ def run_context(now: RunNow, drawing: Drawing, library: RunLibrary) -> dict[str,
         "situation": in_words,
         "is_running": snapshot.status is RunStatus.RUNNING,
         "period": period(snapshot),
+        "owner_facts": owner_facts(snapshot),
         "no_steps": no_steps(snapshot),
         "figures": figures(snapshot, cost, utilization),
         "strip": strip(snapshot),
@@ -293,6 +298,8 @@ def list_rows(summaries: Sequence[RunSummary], now: datetime) -> list[ListRow]:
             status_in_words=_listed_status(summary),
             started=f"{summary.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
             took=duration(((summary.ended_at or now) - summary.started_at).total_seconds()),
+            owner=summary.owner.short if summary.owner not in (None, UNKNOWN) else "",
+            team=summary.team or "",
         )
         for summary in summaries
     ]

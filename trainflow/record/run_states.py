@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from trainflow.observed.node_wait import read_node_wait
 from trainflow.observed.pod import Pod
@@ -15,8 +16,9 @@ from trainflow.protocol.checkpoint_line import CheckpointReport
 from trainflow.record.cost import node_use
 from trainflow.record.failure import run_error
 from trainflow.record.function_failures import with_function
-from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output
+from trainflow.record.history import ExecutionHistory, all_visits, current_state, task_output, task_outputs
 from trainflow.record.restarts import avoided_nodes, refuting_nodes, restart_warnings, restarts
+from trainflow.workflow.owner import FIELD, read_owner, spec_of_input
 from trainflow.workflow.run_record import Job, RunRecord, RunStatus
 
 
@@ -32,7 +34,9 @@ def state_of_history(
         now: Current time.
     """
     given = history.input()
-    spec = given if isinstance(given, Mapping) else {}
+    found = spec_of_input(given)
+    spec = found if isinstance(found, Mapping) else {}
+    team, project = _team_and_project(history, spec)
     visits = tuple(all_visits([history, *children]))
     current = current_state([visit for visit in visits if visit.execution == history.name])
     answer = task_output(history, "EnsureCapacity")
@@ -42,6 +46,9 @@ def state_of_history(
         observed_at=now,
         execution=history.name,
         arn=history.arn,
+        owner=read_owner(given.get(FIELD) if isinstance(given, Mapping) else None),
+        team=team,
+        project=project,
         spec=spec,
         instance_type=answer.get("instance_type") if isinstance(answer, dict) else None,
         started_at=history.started_at,
@@ -56,6 +63,16 @@ def state_of_history(
         error=with_function(run_error(history), (history, *children)),
         warnings=tuple(restart_warnings(history)),
     )
+
+
+def _team_and_project(history: ExecutionHistory, spec: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Team and project of a run: those that ValidateRun answered, with the deployment's defaults, else the spec's."""
+    answer = next((task.fields for task in task_outputs(history) if task.state == "ValidateRun"), {})
+    run = answer.get("run")
+    valid = run.get("spec") if isinstance(run, Mapping) else None
+    source = valid if isinstance(valid, Mapping) else spec
+    team, project = (source.get(name) for name in ("team", "project"))
+    return team if isinstance(team, str) else None, project if isinstance(project, str) else None
 
 
 def state_of_record(record: RunRecord, steps: Sequence[Step] | None = None) -> RunState:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from typing import Protocol
 
 from trainflow.protocol.metric_aliases import SEQUENCES
+from trainflow.workflow.owner import UNKNOWN, Owner
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -144,3 +146,20 @@ def count(number_of: int, noun: str) -> str:
     """`1 pod`, `3 pods`, `25,000 events`, `2 processes`."""
     ending = "" if number_of == 1 else "es" if noun.endswith("s") else "s"
     return f"{number_of:,} {noun}{ending}"
+
+
+class _Owned(Protocol):
+    """A run with an owner: its state, or its record."""
+
+    @property
+    def owner(self) -> Owner: ...
+    @property
+    def team(self) -> str | None: ...
+    @property
+    def project(self) -> str | None: ...
+
+
+def owner_facts(run: _Owned) -> list[tuple[str, str]]:
+    """Owner, team and project of a run as label and value; unknown ones are left out."""
+    facts = (("Owner", run.owner.in_words), ("Team", run.team), ("Project", run.project))
+    return [(label, value) for label, value in facts if value and value != UNKNOWN.in_words]

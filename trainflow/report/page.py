@@ -25,7 +25,7 @@ from trainflow.record.pod_messages import cause
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.results import status_suffix
 from trainflow.record.run_commands import pasted
-from trainflow.record.wording import count, duration, rate, significant, size, usd
+from trainflow.record.wording import count, duration, owner_facts, rate, significant, size, usd
 from trainflow.report.charts import TITLES, charts
 from trainflow.report.plain_markup import plain_value
 from trainflow.report.published_figures import PROGRAM, published_figure
@@ -189,6 +189,7 @@ def render_report(
             name=record.spec.get("name") or record.run_id,
             status=status_in_words(record.status, record.warnings),
             period=_period(record.started_at, end),
+            owner_facts=owner_facts(record),
             figures=_figures(record, end),
             overhead=_overhead_rows(record) if record.overhead_seconds is not None else [],
             was_watched=record.overhead_seconds is not None,

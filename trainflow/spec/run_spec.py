@@ -50,6 +50,10 @@ MAX_RUN_ID_LENGTH = MAX_NAME_LENGTH + 1 + RUN_HASH_LENGTH
 EarlierRun = Annotated[str, Field(pattern=NAME, max_length=MAX_RUN_ID_LENGTH)]
 """Id of a run."""
 
+TeamName = Annotated[str, Field(pattern=NAME, max_length=63)]
+"""Name of a team or project. It is a label of pods, which takes 63 characters (Kubernetes documentation, "Labels and
+Selectors")."""
+
 MAX_CONTINUED = 20
 """Most runs that one continues: each is a folder to search, and a name in the record."""
 
@@ -482,6 +486,11 @@ class RunSpec(Section):
     """Version of this format."""
     name: Annotated[str, Field(pattern=NAME, max_length=MAX_NAME_LENGTH)]
     """Begins every name that the run gives: lower-case letters, digits and dashes."""
+    team: TeamName | None = None
+    """Team that the run's cost counts for, in `trainflow costs` and as a label of its pods. Default: the deployment's
+    `default_team`."""
+    project: TeamName | None = None
+    """The same for a project. Default: the deployment's `default_project`."""
     workload: Workload
     compute: Compute
     dataset: Dataset | None = None

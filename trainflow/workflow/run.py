@@ -16,6 +16,7 @@ from trainflow.protocol.reported_checkpoints import Reported
 from trainflow.spec.run_spec import MAX_RUN_ID_LENGTH, RunSpec, with_present_names
 from trainflow.workflow.failed_checkpoints import FailedCheckpoints
 from trainflow.workflow.learned_progress import LearnedProgress
+from trainflow.workflow.owner import Owner
 
 
 class Fact(BaseModel):
@@ -50,6 +51,8 @@ class Run(Fact):
     started_at: datetime
     spec: Annotated[RunSpec, BeforeValidator(with_present_names)]
     """Also read from executions that began under an earlier version, with the names that its fields had there."""
+    owner: Owner = Owner()
+    """Who started it; unknown for runs that began under an earlier version."""
     given_up: tuple[str, ...] = ()
     """Instance types without capacity, in the order of the attempts. The spec above names the type in use, and in
     `compute.fallback` the types that are left."""

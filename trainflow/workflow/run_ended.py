@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from trainflow.links import execution_link, object_link
+from trainflow.workflow.owner import OwnerKind
 from trainflow.workflow.run_record import RunRecord, RunStatus
 
 SOURCE = "trainflow"
@@ -40,6 +41,16 @@ class EndError(BaseModel):
     what_to_do: str
 
 
+class EndOwner(BaseModel):
+    """Who started the run."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, json_schema_extra=_may_grow)
+
+    kind: OwnerKind
+    name: str
+    """ARN of the caller, name of the schedule, account of the upload; empty if unknown."""
+
+
 def _identified(schema: dict[str, Any]) -> None:
     _may_grow(schema)
     schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
@@ -58,6 +69,12 @@ class RunEnded(BaseModel):
     run_id: str
     name: str | None
     """Name in the run spec; null for a run whose spec is invalid."""
+    owner: EndOwner
+    """Who started it."""
+    team: str | None
+    """Team of the spec, or the deployment's default; null without one."""
+    project: str | None
+    """The same for the project."""
     status: RunStatus
     """SUCCEEDED, FAILED, ABORTED or TIMED_OUT."""
     started_at: datetime
@@ -103,6 +120,9 @@ def run_ended(record: RunRecord, *, deployment: str, execution_arn: str, folder:
         deployment=deployment,
         run_id=record.run_id,
         name=name if isinstance(name, str) else None,
+        owner=EndOwner(kind=record.owner.kind, name=record.owner.name),
+        team=record.team,
+        project=record.project,
         status=record.status,
         started_at=record.started_at,
         ended_at=record.ended_at or now,

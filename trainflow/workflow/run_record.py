@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSche
 
 from trainflow.protocol.lost_files import LostFiles
 from trainflow.spec.empty import empty_dict, empty_list
+from trainflow.workflow.owner import Owner as Owner
 from trainflow.workflow.restart import Restart as Restart
 from trainflow.workflow.run_cost import Cost as Cost
 from trainflow.workflow.run_cost import NodePrice as NodePrice
@@ -188,6 +189,12 @@ class RunRecord(_Entry):
     run_id: str
     status: RunStatus
     error: RunError | None = None
+    owner: Owner = Owner()
+    """Who started it; unknown for an execution that was started without the client, and in records of earlier
+    versions."""
+    team: str | None = None
+    """Team of its spec, or the deployment's default."""
+    project: str | None = None
     spec: dict[str, Any]
     instance_type: str | None = None
     """Type of the gang's nodes, which may be one of `compute.fallback`; None for a run that requested none."""

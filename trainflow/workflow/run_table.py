@@ -8,6 +8,7 @@ from pydantic import Field
 
 from trainflow.deployment.backends import BackendName
 from trainflow.failures.error_table import error_list
+from trainflow.workflow.owner import Owner
 from trainflow.workflow.run import Fact, Run
 from trainflow.workflow.run_record import RunStatus
 
@@ -42,6 +43,10 @@ class RunRow(Fact):
     run_id: str
     execution_arn: str
     spec_name: str
+    owner: Owner = Owner()
+    """Who started it; unknown in rows from versions without owners."""
+    team: str | None = None
+    project: str | None = None
     instance_type: str
     fallback: tuple[str, ...] = ()
     """Types that the run may use instead. Empty in rows from versions without this choice."""
@@ -83,6 +88,9 @@ def row_of(run: Run) -> RunRow:
         run_id=run.run_id,
         execution_arn=run.execution_arn,
         spec_name=run.spec.name,
+        owner=run.owner,
+        team=run.spec.team,
+        project=run.spec.project,
         instance_type=run.spec.compute.instance_type,
         fallback=tuple(run.spec.compute.fallback),
         num_nodes=run.spec.compute.num_nodes,

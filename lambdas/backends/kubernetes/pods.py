@@ -19,11 +19,13 @@ from trainflow.deployment.kubernetes_names import (
     MANAGED_BY,
     NETWORK_LABEL,
     NODES_LABEL,
+    PROJECT_LABEL,
     RUN_LABEL,
     SHARE_CONTAINER,
     SMALL_JOB_NODES,
     SPEC_HASH_ANNOTATION,
     STAGE_LABEL,
+    TEAM_LABEL,
     TRAINING_NODES,
 )
 from trainflow.nodes.instances import (
@@ -95,6 +97,8 @@ def labels(job: Job) -> dict[str, str]:
         JOB_LABEL: job.ref.name,
         BACKEND_LABEL: job.ref.backend,
         **({ELASTIC_LABEL: "true"} if job.ref.elastic else {}),
+        **({TEAM_LABEL: job.team} if job.team else {}),
+        **({PROJECT_LABEL: job.project} if job.project else {}),
     }
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 from rich.console import Console
 from starlette.testclient import TestClient
@@ -34,7 +37,8 @@ from trainflow.kubernetes.api import KubernetesApi
 from trainflow.page.app import PageApp
 from trainflow.page.library import RunLibrary
 from trainflow.spec.run_spec import parse_run_spec
-from trainflow.workflow.run_record import RunError, RunStatus
+from trainflow.workflow.owner import UNKNOWN, Owner, OwnerKind, owner_of_input, spec_of_input
+from trainflow.workflow.run_record import RunError, RunRecord, RunStatus
 
 REASON = RunError(name="Aborted", message="It was stopped.", what_to_do="Start it again.")
 
@@ -123,6 +127,57 @@ def test_a_run_that_began_when_the_python_environment_had_another_name_is_follow
     machine = stepfunctions.list_state_machines()["stateMachines"][0]["stateMachineArn"]
     stepfunctions.start_execution(stateMachineArn=machine, name="before", input=json.dumps(spec))
     assert not runs.follow("before", log_dir=tmp_path).is_finished()
+
+
+def input_of(runs: DeployedRuns, run_id: str) -> Any:
+    """The input of a run's execution; moto's histories are the same for every execution."""
+    return json.loads(runs._execution(run_id)["input"])
+
+
+def test_a_run_that_is_started_names_the_identity_of_the_caller(runs: DeployedRuns) -> None:
+    spec = parse_run_spec(spec_with(team="research"))
+    given = input_of(runs, runs.start(spec))
+    caller = boto3.client("sts", region_name="us-west-2").get_caller_identity()["Arn"]
+    assert owner_of_input(given) == Owner(kind=OwnerKind.CALLER, name=caller)
+    assert parse_run_spec(spec_of_input(given)) == spec
+
+
+def refuse() -> None:
+    raise EndpointConnectionError(endpoint_url="https://sts.us-west-2.amazonaws.com")
+
+
+@pytest.mark.parametrize("unanswered", [refuse, lambda: threading.Event().wait()])
+def test_a_run_starts_without_an_owner_where_sts_does_not_answer(
+    runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch, unanswered: Callable[[], Any]
+) -> None:
+    monkeypatch.setattr("trainflow.client.runs.CALLER_SECONDS", 0.1)
+    client, sts = runs._client, SimpleNamespace(get_caller_identity=unanswered)
+    monkeypatch.setattr(runs, "_client", lambda service: sts if service == "sts" else client(service))
+    assert owner_of_input(input_of(runs, runs.start(parse_run_spec(SPEC)))) == UNKNOWN
+
+
+def test_the_records_are_those_of_the_bucket_and_of_the_runs_that_go_on(
+    runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(run_id: str, status: str) -> RunRecord:
+        return RunRecord(run_id=run_id, status=RunStatus(status), spec=SPEC, started_at=datetime.now(UTC))
+
+    monkeypatch.setattr(runs, "_record_now", lambda execution, _: record(execution["name"], execution["status"]))
+    ended, running = runs.start(parse_run_spec(SPEC)), runs.start(parse_run_spec(SPEC))
+    runs.stop(ended, reason=REASON)
+    s3 = boto3.client("s3", region_name="us-west-2")
+    for run_id, text in {
+        "forgotten": record("forgotten", "SUCCEEDED").model_dump_json(),
+        "later": '{"version": "a later one"}',
+        running: record(running, "SUCCEEDED").model_dump_json(),  # by a program of the run
+    }.items():
+        s3.put_object(Bucket="artifacts", Key=f"runs/{run_id}/run.json", Body=text.encode())
+    assert {run_id: found and found.status.value for run_id, found in runs.records()} == {
+        ended: "ABORTED",
+        running: "RUNNING",
+        "forgotten": "SUCCEEDED",
+        "later": None,
+    }
 
 
 def without_cluster(runs: DeployedRuns, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from trainflow.client.twin_address import FILE_NAME, HeldAddress, TwinAddress, r
 from trainflow.observed.pod import Pod
 from trainflow.observed.step import Step
 from trainflow.record.run_states import state_of_record
+from trainflow.workflow.owner import Owner
 from trainflow.workflow.run_record import Job, MetricsPublished, RunRecord, RunStatus, Training
 from trainflow.workflow.run_record import Pod as PodEntry
 
@@ -81,7 +82,9 @@ def test_a_machine_without_runs_lists_none(local: LocalRuns) -> None:
 def test_an_ended_run_is_listed_and_described_by_its_record(local: LocalRuns, tmp_path: Path) -> None:
     leave_run(tmp_path / "out", "a-1")
     (tmp_path / "out" / "latest").symlink_to("a-1")
-    summary = RunSummary(run_id="a-1", status=RunStatus.SUCCEEDED, started_at=BEGAN, ended_at=ENDED, restarts=0)
+    summary = RunSummary(
+        run_id="a-1", status=RunStatus.SUCCEEDED, started_at=BEGAN, ended_at=ENDED, restarts=0, owner=Owner()
+    )
     assert local.runs() == [summary]
     found = local.details("latest")
     assert (found.run_id, found.status, found.state, found.step, found.loss) == ("a-1", "SUCCEEDED", None, 10, 2.0)

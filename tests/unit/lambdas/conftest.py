@@ -158,6 +158,8 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
             "LINKED_URL": "",
             "TOOLS_IMAGE": TOOLS_IMAGE,
             "ALLOWED_IMAGES": "[]",
+            "DEFAULT_TEAM": "",
+            "DEFAULT_PROJECT": "",
             **dict.fromkeys(SLURM, ""),
         }.items():
             monkeypatch.setenv(name, value)

@@ -459,3 +459,16 @@ def test_shared_packages_are_written_by_an_init_container_of_trainflows_image_on
 def test_without_requirements_no_container_installs_packages() -> None:
     for template in (template for each in rendered(job("job", Stage.PREFLIGHT)) for template in pod_templates(each)):
         assert [container["name"] for container in template["spec"]["initContainers"]] == ["helpers"]
+
+
+@each_backend
+def test_team_and_project_are_labels_of_objects_and_pods_and_another_team_makes_no_other_job(
+    backend: BackendName,
+) -> None:
+    named, other = job(backend, team="research", project="bert"), job(backend)
+    assert named.spec_hash == other.spec_hash
+    expected = {"trainflow/team": "research", "trainflow/project": "bert"}
+    manifests = [manifest for manifest in rendered(named) if manifest["kind"] not in ("Service", "NetworkPolicy")]
+    for each in [*manifests, *(template for manifest in manifests for template in pod_templates(manifest))]:
+        assert each["metadata"]["labels"].items() >= expected.items()
+    assert "trainflow/team" not in str(rendered(other))

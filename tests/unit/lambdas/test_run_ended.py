@@ -28,6 +28,7 @@ def test_a_refused_run_is_an_event_too() -> None:
         "schema_version": 1,
         "deployment": "trainflow",
         "run_id": "bert-0123456789ab",
+        "owner": {"kind": "unknown", "name": ""},
         "status": "FAILED",
         "started_at": "2026-11-21T12:00:00Z",
         "ended_at": "2026-11-21T12:00:00Z",

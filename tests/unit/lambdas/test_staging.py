@@ -26,6 +26,7 @@ from trainflow.errors import InvalidRunSpec, StagingStalled, StorageFailed
 from trainflow.protocol.staging_line import WAITING, StagingReport, parse_staging_line, staging_line
 from trainflow.spec.run_spec import Dataset, Limits
 from trainflow.workflow.metric_names import NAMESPACE, RUN_DIMENSION, RunMetric
+from trainflow.workflow.owner import Owner
 from trainflow.workflow.run import Run, Stage, StagingProgress
 
 GIB = 1024**3
@@ -162,9 +163,9 @@ SLURM = {
 }
 
 
-def validated(on: dict[str, Any] | None = None, **dataset: Any) -> Run:
+def validated(on: dict[str, Any] | None = None, *, started_by: Any = None, **dataset: Any) -> Run:
     event = {
-        "spec": spec_with(dataset=dataset, **(on or {})),
+        "spec": {**spec_with(dataset=dataset, **(on or {})), **({"started_by": started_by} if started_by else {})},
         "execution_name": "bert-0123456789ab",
         "execution_arn": "arn",
         "started_at": STARTED_AT.isoformat(),
@@ -191,6 +192,23 @@ def test_a_run_keeps_the_tools_image_that_it_began_with(aws: Aws, monkeypatch: p
         "registry.example/tools@sha256:89ab",
     )
     assert validated(url="s3://data/wiki.tar", on=SLURM).tools_image is None
+
+
+def test_a_run_has_its_owner_and_its_team_or_that_of_the_deployment(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEFAULT_TEAM", "research")
+    url, schedule = "s3://data/wiki.tar", {"kind": "schedule", "name": "nightly"}
+    run = validated(url=url, started_by=schedule)
+    assert (run.owner, run.spec.team, run.spec.project) == (Owner(**schedule), "research", None)
+    row = aws.table.find(run.run_id)
+    assert row is not None
+    assert (row.owner, row.team, row.project) == (Owner(**schedule), "research", None)
+    assert validated(url=url, on={"team": "vision", "project": "bert"}).spec.team == "vision"
+    assert validated(url=url).owner == Owner()
+
+
+def test_a_malformed_owner_is_refused(aws: Aws) -> None:
+    with pytest.raises(InvalidRunSpec, match="started_by"):
+        validated(url="s3://data/wiki.tar", started_by={"kind": "caller", "name": "ana"})
 
 
 @pytest.mark.parametrize("allowed", ["[]", '["registry.example"]', '["elsewhere", "registry.example/trainer"]'])

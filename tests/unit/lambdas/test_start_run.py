@@ -53,6 +53,26 @@ def test_an_uploaded_spec_is_the_input_of_an_execution_of_its_name(aws: Aws) -> 
     assert aws.messages == []
 
 
+def test_the_input_of_an_execution_names_the_account_of_the_upload_or_the_schedule(aws: Aws) -> None:
+    event = json.loads(uploaded(aws, yaml.safe_dump(SPEC)))
+    event["detail"]["requester"] = "123456789012"
+    assert deliver(json.dumps(event), scheduled(SPEC)) == []
+    assert (
+        list(aws.executions().values()).count({**SPEC, "started_by": {"kind": "upload", "name": "123456789012"}}) == 1
+    )
+    assert list(aws.executions().values()).count({**SPEC, "started_by": {"kind": "schedule", "name": "nightly"}}) == 1
+
+
+@pytest.mark.parametrize(
+    "request_of", [lambda aws, spec: uploaded(aws, yaml.safe_dump(spec)), lambda _, spec: scheduled(spec)]
+)
+def test_a_spec_that_names_its_owner_is_refused(aws: Aws, request_of: Callable[[Aws, Any], str]) -> None:
+    deliver(request_of(aws, {**SPEC, "started_by": {"kind": "schedule", "name": "other"}}))
+    assert aws.executions() == {}
+    ((_, message),) = aws.messages
+    assert "started_by" in message
+
+
 def test_a_repeated_event_starts_one_run_and_sends_no_message(aws: Aws) -> None:
     event = uploaded(aws, yaml.safe_dump(SPEC))
     assert deliver(event, event) == []

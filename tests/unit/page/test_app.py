@@ -20,6 +20,7 @@ from trainflow.client.files import write_record, write_report, write_steps
 from trainflow.page.app import OpenPages, PageApp, compared, parse_window
 from trainflow.page.library import RunLibrary
 from trainflow.page.server import PageServer
+from trainflow.workflow.owner import Owner, OwnerKind
 from trainflow.workflow.run_record import RunStatus
 
 TOKEN, FORM_TOKEN, PORT = "right", "form", 8000
@@ -184,6 +185,21 @@ def test_the_list_has_the_runs_of_the_place_and_those_that_left_a_folder(reader:
     assert text.count("<tr data-name") == 2
     assert f'data-name="{RUN.run_id}" data-status="RUNNING"' in text
     assert f'data-name="{FAILED.run_id}" data-status="FAILED"' in text
+
+
+def test_owners_and_teams_are_columns_of_the_list_where_they_tell_runs_apart(
+    reader: TestClient, tmp_path: Path
+) -> None:
+    assert "Owner" not in reader.get("/").text
+    owner = Owner(kind=OwnerKind.SCHEDULE, name="nightly")
+    record = FAILED.record().model_copy(update={"run_id": "other", "owner": owner, "team": "research"})
+    write_record(record, tmp_path / "out" / "other" / "run.json")
+    page = reader.get("/").text
+    assert '<th scope="col" class="wide">Owner</th><th scope="col" class="wide">Team</th>' in page
+    assert '<td class="message wide">schedule nightly</td>' in page
+    assert '<td class="nowrap wide">research</td>' in page
+    head = reader.get("/runs/other").text
+    assert "<span>owner schedule nightly</span><span>team research</span>" in head
 
 
 def test_a_failed_run_shows_its_error_and_what_to_do(reader: TestClient) -> None:

@@ -23,6 +23,7 @@ import typer
 from trainflow.cli.exit_status import ABORTED, FAILED, refuse
 from trainflow.cli.json_output import VERSION, AsJson, print_json
 from trainflow.cli.operate.completion import run_ids
+from trainflow.cli.operate.costs import costs
 from trainflow.cli.operate.export import export
 from trainflow.cli.operate.grid import grid
 from trainflow.cli.operate.place import (
@@ -77,6 +78,7 @@ def register(app: typer.Typer) -> None:
         report,
         artifacts,
         messages,
+        costs,
         tensorboard,
         export,
         places,
@@ -91,12 +93,18 @@ def list_(
     out: Out = OUT,
     home: Home = HOME,
     grid: Annotated[str | None, typer.Option(help="Only runs of this grid.", metavar="ID", show_default=False)] = None,
+    owners: Annotated[
+        bool, typer.Option("--owners", help="With owners and teams, for which every run's record is read.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the runs, the newest first."""
-    from trainflow.cli.operate.shown import list_text, listed
+    from trainflow.cli.operate.shown import list_text, listed, with_owners
 
-    runs = open_reader(local=local, place=place, out=out, home=home).runs()
+    reader = open_reader(local=local, place=place, out=out, home=home)
+    runs = reader.runs()
+    if owners:
+        runs = with_owners(runs, reader.records())
     if grid is not None:
         from trainflow.client.grid import members
 

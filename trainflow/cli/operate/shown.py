@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,8 @@ from trainflow.protocol.plain_text import plain_line, plain_text
 from trainflow.record.restarts_in_words import restarts_in_words
 from trainflow.record.run_commands import pasted
 from trainflow.record.situation import age_in_words, last_step_age, present_seconds_left, present_speed, situation
-from trainflow.record.wording import HOUR, count, duration, estimated_cost, significant, usd
+from trainflow.record.wording import HOUR, count, duration, estimated_cost, owner_facts, significant, usd
+from trainflow.workflow.owner import UNKNOWN
 
 if TYPE_CHECKING:
     from trainflow.client.place import RunSummary
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from trainflow.observed.step import Step
     from trainflow.workflow.event_bound import EventBound
     from trainflow.workflow.planned_run import PlannedRun
+    from trainflow.workflow.run_record import RunRecord
 
 
 EVENTS_TO_SHOW = 0.95
@@ -43,24 +46,39 @@ def listed(run: RunSummary) -> dict[str, Any]:
         "ended_at": run.ended_at.isoformat() if run.ended_at else None,
         "restarts": run.restarts,
         "note": run.note,
+        "owner": asdict(run.owner) if run.owner is not None else None,
+        "team": run.team,
+        "project": run.project,
     }
+
+
+def with_owners(runs: Iterable[RunSummary], records: Iterable[tuple[str, RunRecord | None]]) -> list[RunSummary]:
+    """The runs with owner, team and project of their records, where there is one."""
+    known = {run_id: record for run_id, record in records if record is not None}
+    return [
+        replace(run, owner=found.owner, team=found.team, project=found.project)
+        if (found := known.get(run.run_id))
+        else run
+        for run in runs
+    ]
 
 
 def list_text(runs: Sequence[RunSummary], now: datetime) -> str:
     """The list for people."""
-    rows = [
-        (
-            run.run_id,
-            run.status.value,
-            f"{time_between(run.started_at, now)} ago",
-            time_between(run.started_at, run.ended_at or now),
-            list_note(run),
-        )
-        for run in runs
-    ]
-    if not any(row[-1] for row in rows):
-        return table(("RUN", "STATUS", "STARTED", "DURATION"), [row[:-1] for row in rows])
-    return table(("RUN", "STATUS", "STARTED", "DURATION", "NOTE"), rows)
+    columns = {
+        "RUN": [run.run_id for run in runs],
+        "STATUS": [run.status.value for run in runs],
+        "STARTED": [f"{time_between(run.started_at, now)} ago" for run in runs],
+        "DURATION": [time_between(run.started_at, run.ended_at or now) for run in runs],
+        "OWNER": [run.owner.short if run.owner not in (None, UNKNOWN) else "" for run in runs],
+        "TEAM": [run.team or "" for run in runs],
+        "NOTE": [list_note(run) for run in runs],
+    }
+    if len({*columns["OWNER"]}) == 1:  # as on the machine of one person
+        del columns["OWNER"]
+    always = ("RUN", "STATUS", "STARTED", "DURATION")
+    shown = [name for name, cells in columns.items() if name in always or any(cells)]
+    return table(shown, zip(*(columns[name] for name in shown), strict=True))
 
 
 def list_note(run: RunSummary) -> str:
@@ -92,6 +110,7 @@ def details_text(run: RunState, now: datetime, words: Sequence[str] = ()) -> str
     if run.started_at:
         facts.append(("started", f"{run.started_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"))
         facts.append(("duration", time_between(run.started_at, run.ended_at or now)))
+    facts += [(label.lower(), value) for label, value in owner_facts(run)]
     if run.step is not None:
         of = f"/{run.total_steps:,}" if run.total_steps else ""
         loss = f", loss {significant(run.loss)}" if run.loss is not None else ""

@@ -35,6 +35,7 @@ from trainflow.record.restarts import all_restarts
 from trainflow.record.run_states import state_of_history
 from trainflow.record.steps import KeptSteps, kept_steps_of, newest_checkpoints
 from trainflow.workflow.log_line import LogLine
+from trainflow.workflow.owner import spec_of_input
 from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import MetricsPublished, NodesBusy, RunError, RunRecord, RunStatus
 
@@ -217,7 +218,7 @@ class RunObserver:
         return state_of_history(self._run_id, self._executions.history, self._executions.children, now=self._clock())
 
     def _spec(self) -> Mapping[str, Any]:
-        spec = self._executions.history.input()
+        spec = spec_of_input(self._executions.history.input())
         return spec if isinstance(spec, Mapping) else {}
 
     def _spec_of_log(self) -> Mapping[str, Any] | None:
