@@ -167,6 +167,7 @@ DOCUMENTED_OF_LAPTOPS = {
 READS = {
     "artifacts",
     "compare",
+    "costs",
     "exec",
     "list",
     "messages",
