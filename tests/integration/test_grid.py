@@ -83,5 +83,5 @@ def test_no_more_runs_go_on_at_a_time_than_were_asked_for(
 
     monkeypatch.setattr(DeployedRuns, "start", counted)
     grid = grid_of(steps_spec(seconds_per_step=0.1), ["workload.arguments.max_steps=3,4,5"])
-    assert _Deployed(grid, None, place=None, parallel=1, say=_Words(quiet=True)).run() == 0
+    assert _Deployed(grid, None, place=None, parallel=1, say=_Words(quiet=True), started=lambda: None).run() == 0
     assert running == [1, 1, 1]

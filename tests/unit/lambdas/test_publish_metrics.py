@@ -68,7 +68,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps whose loss was sent, in the order of sending."""
     steps: list[int] = []
 
-    def publish(data: list[metrics.Datum], *, deployment: str) -> int:
+    def publish(data: list[Any], *, deployment: str) -> int:
         steps.extend(round((10 - datum.value) * 1e4) for datum in data if datum.metric == "StepLoss")
         return 0
 
@@ -126,7 +126,7 @@ def test_what_was_published_before_a_fault_is_not_published_again(
     cluster.logs["pod"] = "".join(stamped(metrics_line(step)) for step in range(1, num_steps + 1))
     publish = metrics.publish
 
-    def refuses_the_second(data: list[metrics.Datum], *, deployment: str) -> int:
+    def refuses_the_second(data: list[Any], *, deployment: str) -> int:
         if published:
             raise ServiceUnavailable("throttled")
         return publish(data, deployment=deployment)
@@ -457,7 +457,7 @@ def test_a_poll_that_a_stop_has_overtaken_leaves_what_the_clean_up_has_stored(
 
     publish = metrics.publish
 
-    def overtaken(data: list[metrics.Datum], *, deployment: str) -> int:
+    def overtaken(data: list[Any], *, deployment: str) -> int:
         monkeypatch.setattr(metrics, "publish", publish)
         cluster.logs["pod"] = further
         assert poll()["cursor"]["last_step"] == 5
