@@ -510,5 +510,5 @@ class TestSchedules:
         )
 
     def test_a_time_zone_that_is_none_is_refused(self) -> None:
-        with pytest.raises(ValidationError, match="no IANA time zone"):
+        with pytest.raises(ValidationError, match="is not an IANA time zone"):
             Schedule(name="nightly", expression="rate(1 day)", time_zone="Moon/Tycho", spec="runs/demo.yaml")

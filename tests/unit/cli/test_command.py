@@ -74,7 +74,7 @@ def test_an_invalid_spec_is_a_document_for_programs(spec_file: Path) -> None:
 
 
 READING = {"list", "status", "top", "plan", "metrics", "compare", "report", "artifacts", "places", "validate", "doctor"}
-READING |= {"check-account", "sweep", "grid", "logs"}
+READING |= {"check-account", "costs", "sweep", "grid", "logs"}
 """Commands that answer a question, and those whose answer is what they have done."""
 
 
