@@ -84,7 +84,7 @@ def test_an_empty_shard_and_a_broken_file_are_refused(tmp_path: Path) -> None:
         open_dataset(tmp_path / "empty")
     path = write_shard(tmp_path / "broken", 0, make_rows(100))
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(DatasetInvalid, match="no readable HDF5 file"):
+    with pytest.raises(DatasetInvalid, match="is not a readable HDF5 file"):
         open_dataset(tmp_path / "broken")
 
 
