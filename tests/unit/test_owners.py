@@ -127,3 +127,5 @@ def test_a_record_of_an_earlier_version_has_no_owner_and_no_team() -> None:
     record = RunRecord.model_validate(document)
     assert (record.owner, record.team, record.project) == (UNKNOWN, None, None)
     assert owner_facts(replace(state_of_record(record), team=None)) == []
+    named = replace(state_of_record(record), team="unknown", project="unknown")
+    assert owner_facts(named) == [("Team", "unknown"), ("Project", "unknown")], "names, and not an unknown owner"

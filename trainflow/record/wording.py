@@ -161,5 +161,6 @@ class _Owned(Protocol):
 
 def owner_facts(run: _Owned) -> list[tuple[str, str]]:
     """Owner, team and project of a run as label and value; unknown ones are left out."""
-    facts = (("Owner", run.owner.in_words), ("Team", run.team), ("Project", run.project))
-    return [(label, value) for label, value in facts if value and value != UNKNOWN.in_words]
+    owner = None if run.owner == UNKNOWN else run.owner.in_words
+    facts = (("Owner", owner), ("Team", run.team), ("Project", run.project))
+    return [(label, value) for label, value in facts if value]
