@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -86,6 +87,56 @@ class Worker:
         self._writer.flush()
 
 
+class Zygote:
+    """The process that forks workers. It holds nothing of a twin: each worker becomes a function of one."""
+
+    def __init__(self) -> None:
+        """Start it, without waiting for it."""
+        self._folder = runtime_folder.create("trainflow-lambda-")
+        self.address = str(Path(self._folder.name) / "zygote")
+        self._starting, self._is_ready = threading.Lock(), False
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "local.aws.lambda_zygote", self.address],
+            env={"PATH": "/usr/bin:/bin", "TZ": "UTC"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        atexit.register(self._end)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
+
+    def wait_ready(self) -> None:
+        """Return once it can fork workers."""
+        assert self._process.stdout is not None, "it is a pipe"  # noqa: S101
+        with self._starting:
+            if not self._is_ready and self._process.stdout.readline() != b"ready\n":
+                raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")
+            self._is_ready = True
+
+    def _end(self) -> None:
+        assert self._process.stdin and self._process.stdout, "they are pipes"  # noqa: S101
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+        self._folder.cleanup()
+
+
+_zygotes: list[Zygote] = []
+_zygotes_lock = threading.Lock()
+
+
+def _shared_zygote() -> Zygote:
+    """The zygote of this process, which all of its twins share: its imports take over a second of CPU."""
+    with _zygotes_lock:
+        if not _zygotes or not _zygotes[-1].is_alive:
+            _zygotes.append(Zygote())
+        return _zygotes[-1]
+
+
 Credentials = Callable[[str, str], Mapping[str, str]]
 """Returns the environment variables of an assumed role, for the role's ARN and a session's name."""
 
@@ -113,35 +164,23 @@ class LambdaRuntime:
         self._environment = dict(environment)
         self._log_dir = log_dir
         self._credentials = functools.cache(credentials or (lambda _role, _session: {}))
-        self._folder = runtime_folder.create("trainflow-lambda-")
-        self._address = str(Path(self._folder.name) / "zygote")
         self._idle: dict[str, list[Worker]] = defaultdict(list)
         self._busy: set[Worker] = set()
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(MAX_CONCURRENCY)
-        self._zygote: subprocess.Popen[bytes] | None = None
-        self._starting, self._is_ready = threading.Lock(), False
+        self._zygote: Zygote | None = None
         self._stopped = False
 
     def start(self) -> None:
         """Start the zygote without waiting for it, and replace moto's invocations."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
-        self._zygote = subprocess.Popen(
-            [sys.executable, "-m", "local.aws.lambda_zygote", self._address],
-            env=self._environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self._zygote = _shared_zygote()
         patches.lambda_invocations(self._invoke_for_moto)
 
     def wait_ready(self) -> None:
         """Return once the zygote can fork workers."""
-        assert self._zygote and self._zygote.stdout, "start() comes first"  # noqa: S101
-        with self._starting:
-            if not self._is_ready and self._zygote.stdout.readline() != b"ready\n":
-                raise RuntimeError("The twin's Lambda workers could not be started; the reason stands above.")
-            self._is_ready = True
+        assert self._zygote is not None, "start() comes first"  # noqa: S101
+        self._zygote.wait_ready()
 
     def stop(self) -> None:
         """End every worker, also in the middle of an invocation."""
@@ -151,11 +190,6 @@ class LambdaRuntime:
             self._idle.clear()
         for worker in workers:
             worker.kill()
-        if self._zygote and self._zygote.stdin and self._zygote.stdout:
-            self._zygote.stdin.close()
-            self._zygote.wait(10)
-            self._zygote.stdout.close()
-        self._folder.cleanup()
 
     def invoke(self, function: FunctionConfiguration, event: Any) -> tuple[str, bool]:
         """Invoke a function.
@@ -202,7 +236,8 @@ class LambdaRuntime:
                 worker = idle.pop()
                 self._busy.add(worker)
                 return worker
-        worker = Worker(self._address, function)
+        assert self._zygote is not None, "start() comes first"  # noqa: S101
+        worker = Worker(self._zygote.address, function)
         with self._lock:
             self._busy.add(worker)
             if self._stopped:  # while the worker was made; stop() has not seen it
