@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -209,9 +210,14 @@ def moments(given: datetime | None = None) -> dict[str, RunState]:
     }
 
 
+@functools.cache
+def _failed() -> RunState:
+    return moments()["failed"]
+
+
 def failed_with(error: NamedError) -> RunState:
     """A run that has failed with a named error."""
-    failed = moments()["failed"]
+    failed = _failed()
     shown = explained(error.name, error.means)
     return replace(failed, error=replace(shown, pod=failed.error.pod if failed.error else None))
 

@@ -39,7 +39,7 @@ while True:
     time.sleep(1)
 """
 BEATS = HANGS.replace("time.sleep(1)", "print(time.ctime(), 'rank 0 waits for its peer', flush=True); time.sleep(1)")
-SPINS = HANGS.replace("time.sleep(1)", "pass")
+SPINS = HANGS.replace("time.sleep(1)", "sum(range(400_000)); time.sleep(0.03)")  # a quarter of a core: others need it
 TICKS = """
 for number in range(1, 31):
     print(f"tick {number} of 30", flush=True)
