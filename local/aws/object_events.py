@@ -37,8 +37,9 @@ def apply() -> None:
     """Send events as S3 does."""
     from moto.s3 import notifications
     from moto.s3.models import S3Backend
+    from moto.s3.responses import S3Response
 
-    delete_object = S3Backend.delete_object
+    delete_object, get_notification = S3Backend.delete_object, S3Response.get_bucket_notification
 
     def send(account_id: str, bucket: Any, event_name: Any, key: Any) -> None:
         name = str(event_name.value)
@@ -66,7 +67,18 @@ def apply() -> None:
             _send(self.account_id, bucket, "Object Deleted", detail)
         return done, answer
 
+    def notification(self: Any) -> Any:
+        """The configuration with the element for EventBridge, which moto keeps and leaves out of its answer."""
+        status, headers, body = get_notification(self)
+        configuration = self.backend.get_bucket_notification_configuration(self.bucket_name)
+        if configuration is None or configuration.event_bridge is None:
+            return status, headers, body
+        end = "</NotificationConfiguration>"
+        opened = body.removesuffix("/>") + ">" if body.endswith("/>") else body.removesuffix(end)
+        return status, headers, f"{opened}<EventBridgeConfiguration></EventBridgeConfiguration>{end}"
+
     replace(notifications, "_send_event_bridge_message", send)
+    replace(S3Response, "get_bucket_notification", notification)
     replace(S3Backend, "delete_object", delete)
 
 

@@ -19,7 +19,7 @@ EXAMPLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "watch": ("trainflow watch latest --local",),
         "logs": ("trainflow logs latest --local --follow", "trainflow logs RUN --rank 1 --since 10m"),
         "ui": ("trainflow ui", "trainflow ui --place prod --port 8080"),
-        "doctor": ("trainflow doctor RUN --place prod",),
+        "doctor": ("trainflow doctor --run RUN --place prod", "trainflow doctor --place prod"),
         "exec": ("trainflow exec RUN --rank 0 -- neuron-top",),
     },
     "Stop and continue": {

@@ -384,7 +384,10 @@ def schema(
 
 @app.command()
 def doctor(
-    run: Annotated[str, typer.Option(help="The run's id.", autocompletion=run_ids)],
+    run: Annotated[
+        str | None,
+        typer.Option(help="The run's id; without it the deployment is examined.", autocompletion=run_ids),
+    ] = None,
     kubeconfig: Annotated[Path | None, typer.Option(help="A cluster that no place names.")] = None,
     namespace: Annotated[str, typer.Option(help="Where runs live in it.")] = "training",
     as_json: AsJson = False,
@@ -392,16 +395,21 @@ def doctor(
     place: PlaceName = None,
     out: Out = OUT,
 ) -> None:
-    """Find what keeps a run's pods from working.
+    """Find what keeps a run's pods, or a whole deployment, from working.
 
-    Checks whether they find each other, their files, their devices and their image. The cluster is that of the run's
-    place, or with --kubeconfig any other one.
+    With --run, checks whether its pods find each other, their files, their devices and their image. The cluster is that
+    of the run's place, or with --kubeconfig any other one. Without --run, checks the parts of the deployment of --place
+    and of its cluster.
 
-    Exit status: 0 nothing failed, 1 a check failed, 2 no pods were found.
+    Exit status: 0 nothing failed, 1 a check failed, 2 no pods were found or the deployment cannot be examined.
     """
     from trainflow.cli.doctor import DoctorError
     from trainflow.cli.doctor import doctor as examine
     from trainflow.cli.terminal import Console
+
+    if run is None:
+        _examine_place(place, is_elsewhere=local or kubeconfig is not None, as_json=as_json)
+        return
 
     if kubeconfig is not None and (local or place is not None):
         refuse("Give the run's place (--local, --place) or a cluster (--kubeconfig), not both.")
@@ -423,6 +431,34 @@ def doctor(
             devices_on_paper=local,
         )
     except (DoctorError, TrainflowError) as error:
+        refuse(str(error))
+    raise typer.Exit(status)
+
+
+def _examine_place(place: str | None, *, is_elsewhere: bool, as_json: bool) -> None:
+    """Examine a deployment, and end the command.
+
+    Args:
+        place: The option `--place`.
+        is_elsewhere: Whether other options name a run's cluster.
+        as_json: Print JSON.
+    """
+    from trainflow.cli.doctor import doctor_of_place
+    from trainflow.cli.operate.place import open_deployment_named
+    from trainflow.cli.terminal import Console
+
+    if is_elsewhere:
+        refuse("Give the run, --run, or leave --local and --kubeconfig out: without a run a deployment is examined.")
+    try:
+        deployed = open_deployment_named(place)
+        status = doctor_of_place(
+            deployed.address,
+            client=deployed.client,
+            kubernetes=deployed.kubernetes,
+            console=Console(stderr=True) if as_json else Console(),
+            as_json=as_json,
+        )
+    except TrainflowError as error:
         refuse(str(error))
     raise typer.Exit(status)
 

@@ -195,6 +195,19 @@ class DeployedRuns:
         self._execution(run_id)
         return self._kubernetes(), self._namespace
 
+    @property
+    def address(self) -> DeploymentAddress:
+        """Names of the deployment's resources."""
+        return self._address
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of a service, with the caller's credentials."""
+        return self._client(service)
+
+    def kubernetes(self) -> KubernetesApi:
+        """A connection to the cluster; raises `PlaceRefused` if AWS does not let the caller find it."""
+        return told(self._kubernetes)()
+
     @told
     def sweep(self, *, delete: bool) -> SweepReport:
         """See `RunReader`."""
