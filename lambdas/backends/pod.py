@@ -11,6 +11,7 @@ from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.backends.kubernetes.status import time_of, unfinished
 from lambdas.logic.jobs import Job
 from trainflow.deployment.backends import KUBERNETES_KINDS
+from trainflow.deployment.kubernetes_names import UNDISTURBED
 from trainflow.observed.job import JobStatus
 from trainflow.workflow.run import JobPhase, JobRef
 
@@ -20,7 +21,9 @@ DESCRIPTION = KUBERNETES_KINDS["pod"]
 def render(job: Job) -> list[dict[str, Any]]:
     """The object to create."""
     pod = {"apiVersion": DESCRIPTION.api_version, "kind": DESCRIPTION.kind}
-    metadata = {**pods.metadata(job), "labels": pods.pod_labels(job)}
+    metadata = pods.metadata(job)
+    annotations = {**metadata["annotations"], **UNDISTURBED}
+    metadata |= {"labels": pods.pod_labels(job), "annotations": annotations}
     return [{**pod, "metadata": metadata, "spec": pods.pod_spec(job)}]
 
 

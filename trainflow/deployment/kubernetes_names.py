@@ -30,6 +30,19 @@ until they end."""
 CLAIM_LABEL = "trainflow/claims"
 """Label of the ConfigMap with a run's claim on nodes. Value: their instance type."""
 
+PLACEHOLDER_LABEL = "trainflow/placeholder"
+"""Label of pods that hold nodes for a gang until its job takes their place, on a cluster that makes nodes by itself."""
+
+PLACEHOLDER_PRIORITY = "trainflow-placeholder"
+"""PriorityClass of these pods, below that of pods without a class."""
+
+UNDISTURBED = {
+    "karpenter.sh/do-not-disrupt": "true",
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+}
+"""Annotations of every pod of a run: Karpenter, EKS Auto Mode and the Cluster Autoscaler do not end its node while it
+runs (Karpenter documentation, "Disruption"; Cluster Autoscaler, "Frequently Asked Questions")."""
+
 ENDS_AT_LABEL = "trainflow/ends-at"
 """Label of nodes that EC2 terminates at a known time, such as those of a capacity block: seconds since the epoch,
 because a label takes no colons."""

@@ -27,6 +27,7 @@ from trainflow.deployment.kubernetes_names import (
     STAGE_LABEL,
     TEAM_LABEL,
     TRAINING_NODES,
+    UNDISTURBED,
 )
 from trainflow.nodes.instances import (
     EFA_INTERFACE,
@@ -104,7 +105,7 @@ def labels(job: Job) -> dict[str, str]:
 
 def template(job: Job, spec: dict[str, Any]) -> dict[str, Any]:
     """Pod template for the controllers."""
-    return {"metadata": {"labels": pod_labels(job)}, "spec": spec}
+    return {"metadata": {"labels": pod_labels(job), "annotations": dict(UNDISTURBED)}, "spec": spec}
 
 
 def pod_labels(job: Job) -> dict[str, str]:
