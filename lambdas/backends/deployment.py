@@ -19,6 +19,10 @@ class Deployment(Protocol):
         """Kubernetes namespace of the runs."""
 
     @property
+    def cluster_makes_nodes(self) -> bool:
+        """Whether the cluster makes nodes for pending pods by itself."""
+
+    @property
     def replaces_bad_nodes(self) -> bool:
         """Whether instances of nodes that runs avoid are terminated."""
 

@@ -13,6 +13,7 @@ from trainflow.deployment.kubernetes_names import (
     CLAIM_LABEL,
     JOB_LABEL,
     MANAGED_BY,
+    PLACEHOLDER_LABEL,
     RUN_LABEL,
     STAGE_LABEL,
 )
@@ -129,5 +130,6 @@ def _held(kind: str, found: Any, **facts: Any) -> Held:
 def _occupied(pod: Any) -> frozenset[str]:
     """The training node that a pod occupies, as a set of one or none. Small programs run on other nodes."""
     node = pod.get("spec", {}).get("nodeName")
-    is_gang = pod["metadata"]["labels"].get(STAGE_LABEL) in GANGS
+    labels = pod["metadata"]["labels"]
+    is_gang = labels.get(STAGE_LABEL) in GANGS or PLACEHOLDER_LABEL in labels
     return frozenset({node}) if node and is_gang and pod.get("status", {}).get("phase") not in ENDED else frozenset()

@@ -37,6 +37,7 @@ from trainflow.deployment.kubernetes_names import (
     GRANTED_ANNOTATION,
     JOB_LABEL,
     MANAGED_BY,
+    PLACEHOLDER_LABEL,
     RELEASED_ANNOTATION,
     REPLACED_ANNOTATION,
     RUN_LABEL,
@@ -61,6 +62,9 @@ TOKEN_LIFETIME_SECONDS = 600
 
 NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that run or are to run."""
+
+GANG_STAGES = (Stage.PRECOMPILE.value, Stage.TRAINING.value)
+"""Stages whose pods occupy the nodes of a gang."""
 
 MAX_FAILED_PODS = 5
 """Failed pods that are read: the first one is the cause, the others mostly failed because of it."""
@@ -323,6 +327,45 @@ class KubernetesCluster:
             self._api.delete(f"{self._core('services')}/{job.name}")
         if job.num_nodes > 1:
             self._api.delete(f"{self._policies()}/{job.name}")
+
+    # Decision 104: on a cluster that makes nodes by itself, pods of low priority hold those of a gang.
+    def placeholders(self, run_id: str) -> list[Any]:
+        """The run's pods that hold nodes for its gang."""
+        return self._pods(f"{RUN_LABEL}={run_id},{PLACEHOLDER_LABEL}")
+
+    def create_placeholder(self, manifest: dict[str, Any]) -> None:
+        """Create a pod that holds a node. One of the same name counts as created, also while it is being deleted.
+
+        Raises:
+            InvalidRunSpec: If the cluster refuses its content.
+        """
+        try:
+            self._api.call("POST", self._core("pods"), body=manifest)
+        except AlreadyExists:
+            return
+        except RequestRefused as error:
+            _require_accepted(manifest, error)
+            raise
+
+    def delete_placeholder(self, name: str) -> None:
+        """Delete a pod that holds a node. Safe to repeat."""
+        self._api.delete(f"{self._core('pods')}/{name}")
+
+    def delete_placeholders(self, run_id: str, *, grace_seconds: int) -> None:
+        """Delete all of the run's pods that hold nodes. Safe to repeat."""
+        selector = f"{RUN_LABEL}={run_id},{PLACEHOLDER_LABEL}"
+        self._api.delete_all(self._core("pods"), selector, grace_period_seconds=grace_seconds)
+
+    def gang_pods_since(self, run_id: str, ended_before: datetime) -> bool:
+        """Whether pods of the run's gangs have not ended; those that had to end before that time do not count."""
+        pods = self._pods(f"{RUN_LABEL}={run_id},{STAGE_LABEL}", field_selector=NOT_ENDED)
+        of_gangs = (pod["metadata"] for pod in pods if pod["metadata"]["labels"][STAGE_LABEL] in GANG_STAGES)
+        ends = [metadata.get("deletionTimestamp") for metadata in of_gangs]
+        return any(end is None or datetime.fromisoformat(end) >= ended_before for end in ends)
+
+    def events_of_pod(self, name: str) -> list[Any]:
+        """Events about a pod."""
+        return self._events(f"involvedObject.kind=Pod,involvedObject.name={name}")
 
     def nodes(self, instance_type: str) -> list[Node]:
         """Every node of an instance type."""

@@ -11,6 +11,7 @@ from lambdas.handlers.environment import read
 from trainflow.deployment.backends import BackendName
 from trainflow.deployment.environment import (
     ArtifactEnvironment,
+    CapacityEnvironment,
     ClusterEnvironment,
     ReplacementEnvironment,
     SlurmEnvironment,
@@ -27,6 +28,10 @@ class _Deployment:
     @property
     def namespace(self) -> str:
         return read(ClusterEnvironment).namespace
+
+    @property
+    def cluster_makes_nodes(self) -> bool:
+        return read(CapacityEnvironment).cluster_makes_nodes
 
     @property
     def replaces_bad_nodes(self) -> bool:

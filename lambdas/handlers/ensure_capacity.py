@@ -16,7 +16,7 @@ from trainflow.workflow.pauses import pause_seconds
 from trainflow.workflow.run import MetricsCursor, Run, Spending
 
 MAX_QUOTATION = 300
-"""Longest message of AWS that is quoted in the execution's history."""
+"""Longest message of AWS or the cluster that is quoted in the execution's history."""
 
 
 class Event(BaseModel):
@@ -32,6 +32,7 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """Whether every node of the gang is ready, the number of ready nodes, and the seconds before the next poll.
 
+    `pending_reason` is the report of a cluster that makes nodes by itself; null without one.
     `waits_for` names the runs that have to end first; null if nodes can be had for this one, too.
     `run` is the run with the nodes that it avoids from now on. `next_run` is the run on the next instance type of its
     spec if this one lacked capacity; else null.
@@ -68,6 +69,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
         "given_up": list(run.given_up),
         "avoided_nodes": list(run.failed_nodes.avoided),
         "shortage": capacity.shortage[:MAX_QUOTATION] if capacity.shortage else None,
+        "pending_reason": capacity.pending_reason[:MAX_QUOTATION] if capacity.pending_reason else None,
         "spending": spending.model_dump(mode="json"),
         "next_run": next_run.model_dump(mode="json") if next_run else None,
     }

@@ -7,6 +7,7 @@ their nodes, and releases nodes that no run has claimed for too long.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -22,15 +23,17 @@ from lambdas.handlers.environment import read
 from lambdas.handlers.notifications import notify_once
 from lambdas.handlers.task import logger, task
 from lambdas.logic import metric_data
-from lambdas.logic.fleet import BY_NODEGROUP, IdleNodes, released_before, survey, unknown_price_text
+from lambdas.logic.fleet import BY_NODEGROUP, Fleet, IdleNodes, released_before, survey, unknown_price_text
 from lambdas.logic.messages import idle_nodes_released
 from trainflow.deployment.environment import (
+    CapacityEnvironment,
     ClusterEnvironment,
     DeploymentEnvironment,
     ReapingEnvironment,
     RegionEnvironment,
     RunTableEnvironment,
 )
+from trainflow.nodes.instances import nodegroup_name
 from trainflow.nodes.training_nodes import Nodegroup
 
 FLEET = "fleet"
@@ -58,14 +61,16 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     cluster = read(ClusterEnvironment).cluster_name
     nodegroups, backend = Nodegroups(cluster), backends.connect_cluster()
     last = table.last_survey()
-    groups = _groups(nodegroups)  # before the claims: a run claims nodes before it asks for them
+    makes_nodes = read(CapacityEnvironment).cluster_makes_nodes
+    # Before the claims: a run claims nodes before it asks for them.
+    groups = _in_use(backend) if makes_nodes else _groups(nodegroups)
     found = sweeping.find(table, now=now)
     claims = [claim for claim in backend.claims() if claim.run_id not in found.left]
     region = read(RegionEnvironment).aws_region
     fleet = survey(groups, claims, last=last, now=now, idle_time=read(ReapingEnvironment).idle_time, region=region)
     for instance_type in fleet.unpriced:
         logger.warning(unknown_price_text(instance_type, region=region))
-    for idle, num_nodes in released_before(last, groups):
+    for idle, num_nodes in () if makes_nodes else released_before(last, groups):
         _tell(table, idle, num_nodes, now=last.surveyed_at if last else now)
     if not table.remember(fleet.memory, previous=last):
         return {"superseded": True}  # the schedule called twice; the other call publishes the cost
@@ -75,10 +80,8 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
     )
     swept = sweeping.delete(found)  # before nodes are released: a claim keeps them
     released = Counter(swept.nodes_released)
-    released.update({idle.instance_type: _release(table, backend, nodegroups, idle, now=now) for idle in fleet.idle})
-    others = {BY_NODEGROUP[group.name] for group in groups} - {idle.instance_type for idle in fleet.idle}
-    for instance_type in backend.withdrawn_types() & others:  # by a survey that crashed
-        released[instance_type] += remove_surplus(backend, nodegroups, instance_type, withdraw=False)
+    if not makes_nodes:
+        released.update(_released(table, backend, nodegroups, fleet, groups, now=now))
     return {
         "nodes_up": fleet.nodes_up,
         "nodes_without_run": fleet.nodes_without_run,
@@ -88,6 +91,38 @@ def _survey(table: RunTable, *, now: datetime) -> dict[str, Any]:
         "nodes_released": dict(released),
         "trouble": list(swept.trouble),
     }
+
+
+def _released(
+    table: RunTable,
+    backend: KubernetesCluster,
+    nodegroups: Nodegroups,
+    fleet: Fleet,
+    groups: Sequence[Nodegroup],
+    *,
+    now: datetime,
+) -> Counter[str]:
+    """Release idle nodes; returns their number by type."""
+    released = Counter[str]()
+    released.update({idle.instance_type: _release(table, backend, nodegroups, idle, now=now) for idle in fleet.idle})
+    others = {BY_NODEGROUP[group.name] for group in groups} - {idle.instance_type for idle in fleet.idle}
+    for instance_type in backend.withdrawn_types() & others:  # by a survey that crashed
+        released[instance_type] += remove_surplus(backend, nodegroups, instance_type, withdraw=False)
+    return released
+
+
+def _in_use(backend: KubernetesCluster) -> list[Nodegroup]:
+    """Nodes that hold pods of runs on a cluster that makes nodes by itself, by their types."""
+    used = backend.nodes_in_use()
+    numbers = {name: sum(node.name in used for node in backend.nodes(name)) for name in _types(backend)}
+    return [
+        Nodegroup(name=nodegroup_name(name), desired=number, minimum=number, maximum=number)
+        for name, number in numbers.items()
+    ]
+
+
+def _types(backend: KubernetesCluster) -> set[str]:
+    return {claim.instance_type for claim in backend.claims()} & set(BY_NODEGROUP.values())
 
 
 def _groups(nodegroups: Nodegroups) -> list[Nodegroup]:

@@ -21,7 +21,9 @@ class Capacity:
     nodes_ready: int
     nodes_wanted: int
     shortage: str | None = None
-    """AWS's message that it has no more instances of the type; None if it has sent none, or was not asked."""
+    """Message that more instances of the type cannot be had; None without one, or if it was not asked for."""
+    pending_reason: str | None = None
+    """Report of a cluster that makes nodes by itself about the nodes that are missing; None without one."""
     waits_for: Blockage | None = None
     """Runs that have to end before this one can have its nodes; None if none has to."""
     ends_at: datetime | None = None
@@ -199,6 +201,8 @@ def is_given_up(run: Run, capacity: Capacity, *, waiting_since: datetime, now: d
         before = f" There were none of {', '.join(run.given_up)} before either." if run.given_up else ""
         avoided = run.failed_nodes.avoided
         before += f" The run avoids {', '.join(avoided)}, where its jobs failed." if avoided else ""
+        if capacity.pending_reason:
+            before += f" The cluster reports: {capacity.pending_reason.rstrip('.')}."
         before += " Auto Scaling refused to terminate a bad node." if capacity.termination_refused else ""
         raise CapacityTimeout(
             f"{capacity.nodes_ready} of {capacity.nodes_wanted} {spec.compute.instance_type} nodes were ready after "

@@ -106,6 +106,8 @@ class Job:
     """URL of packed code that is unpacked beside the helpers; None without code, and where the command fetches it."""
     avoided_nodes: tuple[str, ...] = ()
     """Nodes that the gang does not use: earlier jobs of the run failed there."""
+    cluster_makes_nodes: bool = False
+    """Whether the nodes of its gang belong to no node group: the cluster makes them by itself."""
     folders: tuple[SharedFolder, ...] = ()
     """Folders of the shared file system that the program sees. Pods are limited to them; Slurm's jobs see all."""
 
@@ -116,10 +118,11 @@ class Job:
 
     @property
     def spec_hash(self) -> str:
-        """Hash of everything that the job would do, in 16 hex digits. It distinguishes two jobs of the same name. Team
-        and project change nothing that it does."""
+        """Hash of everything that the job would do, in 16 hex digits. It distinguishes two jobs of the same name. Team,
+        project and the origin of its nodes change nothing that it does."""
         instance = None if self.instance is None else self.instance.name
-        does = {name: value for name, value in asdict(self).items() if name not in ("team", "project")}
+        ignored = ("team", "project", "cluster_makes_nodes")
+        does = {name: value for name, value in asdict(self).items() if name not in ignored}
         content = json.dumps({**does, "instance": instance}, sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 

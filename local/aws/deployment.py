@@ -114,6 +114,7 @@ def deploy(
     slurm: Callable[[], Mapping[str, str]] | None = None,
     granted_buckets: GrantedBuckets = GrantedBuckets(),  # noqa: B008 (it is frozen)
     granted_secrets: Sequence[str] = (),
+    cluster_makes_nodes: bool = False,
 ) -> Deployment:
     """Make everything that a run needs beside the cluster.
 
@@ -123,6 +124,7 @@ def deploy(
             of the runs' pods exists, whose credentials Slurm's jobs have.
         granted_buckets: Further buckets that runs may use, as `storage.grants` names them.
         granted_secrets: ARNs of secrets that runs may read, as `run_secrets` names them.
+        cluster_makes_nodes: Value of `capacity.cluster`.
     """
     cloudformation.whole_models()
     values: dict[str, Sequence[str]] = {
@@ -141,6 +143,7 @@ def deploy(
         **found,
         "DEPLOYMENT": DEPLOYMENT_NAME,
         "TOOLS_IMAGE": TOOLS_IMAGE,
+        "CLUSTER_MAKES_NODES": str(cluster_makes_nodes).lower(),
     }
     values["slurm secret"] = [found["SLURM_KEY_SECRET"]] if found else []
     values |= {f"setting {name}": [value] for name, value in settings.items()}

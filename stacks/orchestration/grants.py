@@ -54,7 +54,8 @@ class SharedGrants:
     def __init__(self, resources: Resources) -> None:
         self._resources, self._storage = resources, resources.storage
         self.policies = resources.policies
-        self.resize_nodegroups = self._may_resize_nodegroups()
+        self.cluster_makes_nodes = resources.configuration.capacity.cluster
+        self.resize_nodegroups = [] if self.cluster_makes_nodes else [self._may_resize_nodegroups()]
         self.write_artifacts = self._may_write_artifacts()
 
     def use_table(self, *actions: str, items: Sequence[str] = ()) -> list[Grant]:
@@ -215,8 +216,9 @@ class TaskGrants(SharedGrants):
 
     def preflight(self) -> Grants:
         """Reads everything that can prevent a run from starting; changes nothing in the account."""
+        sizes = allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS)
         return [
-            allow("eks:DescribeNodegroup", on=self._nodegroups, pattern_because=Reason.SERVICES_CHOOSE_IDS),
+            *([] if self.cluster_makes_nodes else [sizes]),
             self.policies.examine,
             *self._find_data_sets(),
             self.decrypt(),
@@ -235,10 +237,15 @@ class TaskGrants(SharedGrants):
         return [*self.use_caches(*actions), self.describe_runs(self._resources.stack)]
 
     def ensure_capacity(self) -> Grants:
-        """Resizes nodegroups, reads why instances could not be started, and replaces instances if it is asked to."""
+        """Resizes nodegroups, reads why instances could not be started, and replaces instances if it is asked to.
+
+        On a cluster that makes nodes by itself it uses only the cluster.
+        """
+        if self.cluster_makes_nodes:
+            return []
         replaces = self._resources.configuration.capacity.replace_bad_nodes
         replace = [self.terminate_instances()] if replaces else []
-        return [self.resize_nodegroups, self.policies.read_launches, *replace]
+        return [*self.resize_nodegroups, self.policies.read_launches, *replace]
 
     def submit_job(self) -> Grants:
         """Uses only the cluster."""
@@ -271,7 +278,7 @@ class TaskGrants(SharedGrants):
     def tear_down(self) -> Grants:
         """Releases nodes and leases, stores the last lines of the pods' logs, and publishes the last steps."""
         return [
-            self.resize_nodegroups,
+            *self.resize_nodegroups,
             *self.find_rank0(),
             *self.release_caches(),
             self.policies.publish_metrics,

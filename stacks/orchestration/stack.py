@@ -105,6 +105,7 @@ class OrchestrationStack(cdk.Stack):
             "ALLOWED_IMAGES": json.dumps(self._configuration.images.allowed),
             "DEFAULT_TEAM": self._configuration.default_team or "",
             "DEFAULT_PROJECT": self._configuration.default_project or "",
+            "CLUSTER_MAKES_NODES": str(self._configuration.capacity.cluster).lower(),
             "REPLACE_BAD_NODES": str(self._configuration.capacity.replace_bad_nodes).lower(),
             **(self._slurm.variables if self._slurm else NOWHERE),
             **self._link(),

@@ -30,13 +30,17 @@ SHELL_HOURS = 8
 
 
 def manifests(configuration: Configuration) -> list[dict[str, Any]]:
-    """Objects in the order to apply them."""
+    """Objects in the order to apply them.
+
+    A cluster that makes nodes by itself limits them itself, so the quota of the configured nodes is left out.
+    """
+    replaces, cluster = configuration.capacity.replace_bad_nodes, configuration.capacity.cluster
     return [
         namespace_manifest(configuration),
-        quota_manifest(configuration),
+        *([] if cluster else [quota_manifest(configuration)]),
         service_account_manifest(configuration),
         *network_policy_manifests(configuration),
-        *access_manifests(configuration.namespace, replaces_nodes=configuration.capacity.replace_bad_nodes),
+        *access_manifests(configuration.namespace, replaces_nodes=replaces, holds_nodes=cluster),
         *(queue_manifest(**queue.model_dump()) for queue in configuration.cluster.volcano_queues),
     ]
 

@@ -58,7 +58,7 @@ OPEN = {
 }
 """Values of the configuration below that the twin fills in."""
 
-OPEN_SETTINGS = frozenset({"DEPLOYMENT", "TOOLS_IMAGE", *LINK, *SLURM})
+OPEN_SETTINGS = frozenset({"DEPLOYMENT", "TOOLS_IMAGE", "CLUSTER_MAKES_NODES", *LINK, *SLURM})
 """Environment variables of the functions whose values the twin fills in."""
 
 EXISTING_SLURM = {

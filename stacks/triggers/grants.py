@@ -96,7 +96,7 @@ class TriggerGrants:
         """Deletes what a run has left, records its end and sends programs an event."""
         bus = self._stack.format_arn(service="events", resource="event-bus", resource_name="default")
         return [
-            self._shared.resize_nodegroups,
+            *self._shared.resize_nodegroups,
             *self._shared.write_records(),
             self._shared.describe_runs(self._stack),
             *self._shared.find_rank0(),
@@ -113,11 +113,14 @@ class TriggerGrants:
 
     def survey_fleet(self) -> Grants:
         """Counts nodes and their cost, and releases what no run uses."""
-        return [
-            self._shared.resize_nodegroups,
+        nodegroups: Grants = [
+            *self._shared.resize_nodegroups,
             self._shared.policies.read_instances,
             self._shared.terminate_instances(),
             allow("eks:ListNodegroups", on=self._cluster.arn),
+        ]
+        return [
+            *([] if self._shared.cluster_makes_nodes else nodegroups),
             self._shared.describe_runs(self._stack),
             *self._shared.use_table("dynamodb:GetItem", "dynamodb:PutItem"),
             *self._shared.use_table("dynamodb:UpdateItem", items=NOTICES),

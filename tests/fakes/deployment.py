@@ -16,5 +16,7 @@ class FakeDeployment:
 
     cluster_name: str = "trainflow"
     namespace: str = "training"
+    cluster_makes_nodes: bool = False
+    replaces_bad_nodes: bool = False
     artifacts: ArtifactEnvironment = ARTIFACTS
     slurm: SlurmEnvironment = NO_SLURM

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from trainflow.configuration import chat, grants, nodes, queues, schedule_expressions, slurm
 from trainflow.configuration.chat import SlackChannel, TeamsChannel
@@ -165,7 +165,10 @@ class Cluster(Section):
 class Capacity(Section):
     """The instance types of training nodes, and their limits."""
 
-    nodegroups: tuple[Nodegroup, ...]
+    cluster: bool = False
+    """Whether an existing cluster starts and ends nodes by itself: Karpenter, EKS Auto Mode or the Cluster Autoscaler
+    makes nodes for the pods of runs, in place of node groups of the deployment."""
+    nodegroups: Annotated[tuple[Nodegroup, ...], Field(validate_default=True)] = ()
     """Node groups, at most one for each instance type: a run asks for a type, not for a group."""
     vcpu_quotas: VcpuQuotas = VcpuQuotas()
     """vCPU quotas, as the account's Service Quotas console shows them."""
@@ -181,13 +184,33 @@ class Capacity(Section):
 
     @field_validator("nodegroups")
     @classmethod
-    def _unique_instance_types(cls, nodegroups: tuple[Nodegroup, ...]) -> tuple[Nodegroup, ...]:
-        if not nodegroups:
+    def _unique_instance_types(cls, nodegroups: tuple[Nodegroup, ...], info: ValidationInfo) -> tuple[Nodegroup, ...]:
+        if not nodegroups and not info.data.get("cluster"):
             raise ValueError("there is no node group; name at least one")
         twice = same_type_twice(nodegroups)
         if twice:
             raise ValueError(f"there are two node groups of {twice}; a run asks for a type, so keep one")
         return nodegroups
+
+    # Decision 104: the cluster makes nodes for pods, and nothing of a deployment does.
+    @model_validator(mode="after")
+    def _one_source_of_nodes(self) -> Self:
+        if not self.cluster:
+            return self
+        if self.nodegroups:
+            raise ValueError(
+                "cluster and nodegroups exclude each other: the cluster makes the nodes by itself; remove one"
+            )
+        if self.replace_bad_nodes:
+            raise ValueError(
+                "replace_bad_nodes terminates instances of node groups, and with cluster there are none; remove it"
+            )
+        if self.neuron_ami_release is not None:
+            raise ValueError(
+                "neuron_ami_release is the image of node groups, and with cluster there are none; name the image where "
+                "the cluster's nodes are described, such as its EC2NodeClass"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_quotas(self) -> Self:
@@ -377,6 +400,11 @@ class Configuration(Section):
                 )
         elif self.network is None:
             raise ValueError("network is missing; add it, or name an existing_cluster")
+        elif self.capacity.cluster:
+            raise ValueError(
+                "capacity.cluster needs an existing_cluster, whose autoscaler makes the nodes; a cluster of this "
+                "deployment has capacity.nodegroups"
+            )
         return self
 
     @model_validator(mode="after")
@@ -563,7 +591,7 @@ def scheduled_spec(configuration: Configuration, schedule: Schedule, *, reposito
 
 
 def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup | None:
-    """The nodes that a spec asks for; None where an existing Slurm cluster has them."""
+    """The nodes that a spec asks for; None where an existing cluster has them."""
     groups, field, remedy = configuration.capacity.nodegroups, "capacity.nodegroups", "a node group"
     if spec.compute.backend_description.needs_slurm:
         if configuration.slurm is None:
@@ -571,6 +599,8 @@ def _group(configuration: Configuration, spec: RunSpec, where: str) -> Nodegroup
         if configuration.slurm.pcs is None:
             return None
         groups, field, remedy = configuration.queues, "slurm.pcs.queues", "a queue"
+    elif configuration.capacity.cluster:
+        return None
     known = {group.instance_type: group for group in groups}
     for name in spec.compute.types:
         if name not in known:

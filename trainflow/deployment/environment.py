@@ -181,6 +181,13 @@ class ReplacementEnvironment(Settings):
     """Whether their instances are terminated, so that Auto Scaling starts others."""
 
 
+class CapacityEnvironment(Settings):
+    """Origin of the nodes of gangs."""
+
+    cluster_makes_nodes: bool
+    """Whether the cluster makes nodes for pending pods by itself; otherwise node groups of the deployment do."""
+
+
 class RegionEnvironment(Settings):
     """Region of the function. Lambda sets it itself (Lambda developer guide, reserved environment variables)."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from trainflow.deployment.environment import (
     ArtifactEnvironment,
     CacheEnvironment,
+    CapacityEnvironment,
     ClusterEnvironment,
     DeploymentEnvironment,
     ImagesEnvironment,
@@ -48,6 +49,7 @@ CACHES = (CacheEnvironment,)
 WORKFLOW = (WorkflowEnvironment,)
 REAPING = (ReapingEnvironment,)
 REPLACEMENT = (ReplacementEnvironment,)
+CAPACITY = (CapacityEnvironment,)
 TOOLS = (ToolsEnvironment,)
 IMAGES = (ImagesEnvironment,)
 OWNERSHIP = (OwnershipEnvironment,)
@@ -88,15 +90,20 @@ TASKS = (
     Function(
         name="Preflight",
         module="preflight",
-        settings=CLUSTER + ARTIFACTS + CACHES + LINKED + TOOLS + IMAGES + OWNERSHIP,
+        settings=CLUSTER + CAPACITY + ARTIFACTS + CACHES + LINKED + TOOLS + IMAGES + OWNERSHIP,
         access=Access.EXAMINE,
     ),
     Function(name="AcquireCache", module="acquire_cache", settings=CACHES),
-    Function(name="EnsureCapacity", module="ensure_capacity", settings=CLUSTER + REPLACEMENT, access=Access.SCALE),
+    Function(
+        name="EnsureCapacity",
+        module="ensure_capacity",
+        settings=CLUSTER + CAPACITY + REPLACEMENT + ARTIFACTS,
+        access=Access.SCALE,
+    ),
     Function(
         name="StageData", module="stage_data", settings=CLUSTER + ARTIFACTS + LINKED + METRICS, access=Access.SUBMIT
     ),
-    Function(name="SubmitJob", module="submit_job", settings=CLUSTER + ARTIFACTS, access=Access.SUBMIT),
+    Function(name="SubmitJob", module="submit_job", settings=CLUSTER + CAPACITY + ARTIFACTS, access=Access.SUBMIT),
     Function(name="PollJob", module="poll_job", settings=CLUSTER + ARTIFACTS, access=Access.WATCH),
     Function(name="LocateRank0", module="locate_rank0", settings=CLUSTER + ARTIFACTS, access=Access.WATCH),
     Function(
@@ -115,7 +122,7 @@ TASKS = (
     Function(
         name="TearDown",
         module="tear_down",
-        settings=CLUSTER + ARTIFACTS + CACHES + METRICS,
+        settings=CLUSTER + CAPACITY + ARTIFACTS + CACHES + METRICS,
         access=Access.CLEAN_UP,
         timeout_seconds=210,
     ),
@@ -136,14 +143,14 @@ EVENT_HANDLERS = (
     Function(
         name="CleanUp",
         module="clean_up",
-        settings=CLUSTER + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS + METRICS,
+        settings=CLUSTER + CAPACITY + NOTIFICATIONS + RUNS + CACHES + ARTIFACTS + METRICS,
         access=Access.CLEAN_UP,
         timeout_seconds=180,
     ),
     Function(
         name="SurveyFleet",
         module="survey_fleet",
-        settings=CLUSTER + NOTIFICATIONS + RUNS + REAPING + METRICS + CACHES + ARTIFACTS,
+        settings=CLUSTER + CAPACITY + NOTIFICATIONS + RUNS + REAPING + METRICS + CACHES + ARTIFACTS,
         access=Access.SURVEY,
         timeout_seconds=180,
     ),

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from trainflow.deployment.backends import KUBERNETES_KINDS
-from trainflow.deployment.kubernetes_names import MANAGED_BY
+from trainflow.deployment.kubernetes_names import MANAGED_BY, PLACEHOLDER_PRIORITY
 from trainflow.deployment.network_policies import GROUP, PLURAL
 
 RBAC = "rbac.authorization.k8s.io"
@@ -102,26 +102,58 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
 """Rules for the whole cluster: nodes are not namespaced, and daemon sets may be in any namespace."""
 
 
+HOLDS_NODES: Mapping[Access, tuple[Rule, ...]] = {
+    Access.SCALE: (
+        _rule("", "pods", "create", "get", "delete"),
+        _rule("", "events", "list"),
+    ),
+    Access.SUBMIT: (_rule("", "pods", "deletecollection"),),
+}
+"""Additional rules on a cluster that makes nodes by itself: placeholders are created, explained and replaced by the
+gang's own pods."""
+
+PLACEHOLDER_VALUE = -1
+"""Priority of placeholders: below that of pods without a class, which is 0. The Cluster Autoscaler starts nodes for
+pods down to -10 (default of its flag `expendable-pods-priority-cutoff`)."""
+
 REPLACES_NODES = _rule("", "nodes", "patch")
 """Additional rule of `Access.SCALE` in a deployment that replaces bad nodes: it cordons them."""
 
 
 # Decision 11: on an existing cluster these are all the rights that the functions get.
-def access_manifests(namespace: str, *, replaces_nodes: bool = False) -> list[dict[str, Any]]:
+def access_manifests(
+    namespace: str, *, replaces_nodes: bool = False, holds_nodes: bool = False
+) -> list[dict[str, Any]]:
     """Roles and bindings for every group.
 
     Args:
         namespace: Namespace of the runs.
         replaces_nodes: Whether the deployment replaces nodes where jobs failed.
+        holds_nodes: Whether placeholders hold nodes, because the cluster makes these by itself.
     """
-    manifests = []
+    manifests = [placeholder_priority()] if holds_nodes else []
     for access, rules in IN_NAMESPACE.items():
+        if holds_nodes:
+            rules = (*rules, *HOLDS_NODES.get(access, ()))
         manifests += _granted("Role", access, rules, namespace=namespace)
     for access, rules in IN_CLUSTER.items():
         if replaces_nodes and access is Access.SCALE:
             rules = (*rules, REPLACES_NODES)
         manifests += _granted("ClusterRole", access, rules, namespace=None)
     return manifests
+
+
+def placeholder_priority() -> dict[str, Any]:
+    """The PriorityClass of placeholders. They displace nothing, and give way to every pod without a class."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PLACEHOLDER_PRIORITY, "labels": dict(MANAGED_BY)},
+        "value": PLACEHOLDER_VALUE,
+        "preemptionPolicy": "Never",
+        "globalDefault": False,
+        "description": "Trainflow: pods that hold nodes until the whole gang has its own",
+    }
 
 
 def _granted(kind: str, access: Access, rules: tuple[Rule, ...], *, namespace: str | None) -> list[dict[str, Any]]:

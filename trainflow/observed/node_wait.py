@@ -21,6 +21,8 @@ class NodeWait:
     """Runs that have to end first; None if none has to."""
     shortage: str | None = None
     """AWS's message that it lacks capacity."""
+    pending_reason: str | None = None
+    """Report of a cluster that makes nodes by itself about the nodes that are missing."""
 
 
 def read_node_wait(answer: Any) -> NodeWait | None:
@@ -34,6 +36,7 @@ def read_node_wait(answer: Any) -> NodeWait | None:
             nodes_wanted=int(answer["nodes_wanted"]),
             blockage=read_blockage(answer.get("waits_for")),
             shortage=answer.get("shortage"),
+            pending_reason=answer.get("pending_reason"),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

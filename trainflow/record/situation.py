@@ -241,7 +241,9 @@ def _waiting(run: RunState) -> Situation:
         return _for_nodes(Kind.QUEUED, " ".join([_blockage_in_words(wait, wait.blockage), *_given_up(run)]))
     ready = f"{wait.nodes_ready} of {wait.nodes_wanted} {wait.instance_type} are ready."
     shortage = [f"AWS answers: {wait.shortage.rstrip('.')}."] if wait.shortage else []
-    return _for_nodes(Kind.WAITING_FOR_NODES, " ".join([ready, *shortage, *_given_up(run)]))
+    pending = [f"The cluster reports: {wait.pending_reason.rstrip('.')}."] if wait.pending_reason else []
+    parts = [ready, *(pending or shortage), *_given_up(run)]
+    return _for_nodes(Kind.WAITING_FOR_NODES, " ".join(parts))
 
 
 def _for_nodes(kind: Kind, sentence: str) -> Situation:
@@ -254,9 +256,11 @@ def _blockage_in_words(wait: NodeWait, blockage: Blockage) -> str:
     held = ", ".join([*holders, *([f"{count(others, 'other run')} more"] if others > 0 else [])])
     held = held or "no other run holds any"
     place = f"{count(blockage.num_ahead, 'run')} in line before it" if blockage.num_ahead else "it is the next in line"
-    return (
-        f"It needs {wait.nodes_wanted} {wait.instance_type}, and {blockage.maximum} can run at once: {held}; {place}."
-    )
+    if blockage.maximum is None:
+        limit = "which the cluster makes for one waiting run after the other"
+    else:
+        limit = f"and {blockage.maximum} can run at once"
+    return f"It needs {wait.nodes_wanted} {wait.instance_type}, {limit}: {held}; {place}."
 
 
 def _given_up(run: RunState) -> Iterator[str]:

@@ -14,8 +14,9 @@ MAX_RUNS = 10
 class Blockage:
     """The reason why a run waits although nodes can be had: others have them."""
 
-    maximum: int
-    """Most nodes of the type that all runs can have at once."""
+    maximum: int | None
+    """Most nodes of the type that all runs can have at once; None if the cluster decides it, which makes nodes for one
+    waiting run after the other."""
     held: Mapping[str, int]
     """Nodes of each run that has some; the largest runs if there are many."""
     num_held: int
@@ -35,7 +36,7 @@ def read_blockage(document: Any) -> Blockage | None:
     if not isinstance(document, Mapping):
         return None
     return Blockage(
-        maximum=int(document["maximum"]),
+        maximum=None if document["maximum"] is None else int(document["maximum"]),
         held={str(run): int(nodes) for run, nodes in document["held"].items()},
         num_held=int(document["num_held"]),
         ahead=tuple(map(str, document["ahead"])),

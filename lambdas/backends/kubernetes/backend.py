@@ -9,8 +9,9 @@ from typing import Any
 
 from lambdas.backends.backend import Examined
 from lambdas.backends.deployment import Deployment
-from lambdas.backends.kubernetes import node_groups
+from lambdas.backends.kubernetes import cluster_nodes, node_groups
 from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.backends.kubernetes.placeholders import GRACE_SECONDS, placeholder
 from lambdas.backends.kubernetes.preflight import can_run_pods, cluster_findings
 from lambdas.backends.kubernetes.status import of_programs
 from lambdas.gateways import account, kubernetes, objects
@@ -21,7 +22,7 @@ from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job, job_of
 from lambdas.logic.preflight.account import account_findings, image_room_findings, tools_image_findings
-from lambdas.logic.preflight.admission import Admission, admission_findings, distinct_pods
+from lambdas.logic.preflight.admission import Admission, admission_findings, distinct_pods, placeholder_refused
 from lambdas.logic.preflight.findings import Finding, Problem, problems
 from trainflow.deployment.image_names import in_private_ecr
 from trainflow.errors import NodegroupNotFound
@@ -33,7 +34,7 @@ from trainflow.protocol import announcement
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.record.placement import Placement, placement_of
 from trainflow.spec.run_spec import RunSpec
-from trainflow.workflow.preflight import AccountFacts, ClusterFacts, Probed, Unknown, Zone
+from trainflow.workflow.preflight import AccountFacts, ClusterFacts, Probed, Refused, Unknown, Zone
 from trainflow.workflow.run import JobPhase, JobRef, Run, Stage
 
 
@@ -46,11 +47,21 @@ class KubernetesBackend(KubernetesCluster):
 
     def render(self, job: Job) -> list[dict[str, Any]]:
         """The job's objects."""
-        return self._kind.render(job)
+        return self._kind.render(self._placed(job))
 
     def submit(self, job: Job) -> None:
-        """Create the job's objects."""
+        """Create the job's objects. A gang's pods take the places of the pods that hold its nodes."""
         self.create(self.render(job))
+        if self._gets_cluster_nodes(job):
+            # After the job: its pods are of a higher priority than those of any run that waits for these nodes.
+            self.delete_placeholders(job.run_id, grace_seconds=GRACE_SECONDS)
+
+    def _placed(self, job: Job) -> Job:
+        """The job with the origin of its nodes."""
+        return replace(job, cluster_makes_nodes=True) if self._gets_cluster_nodes(job) else job
+
+    def _gets_cluster_nodes(self, job: Job) -> bool:
+        return job.instance is not None and self._deployment.cluster_makes_nodes
 
     def status(self, job: JobRef) -> JobStatus:
         """Status of the job. One call for its object and one for one pod, whatever the number of nodes.
@@ -80,7 +91,11 @@ class KubernetesBackend(KubernetesCluster):
         return placement_of(self.pods_of_stage(run_id, Stage.TRAINING), now=datetime.now(UTC))
 
     def ensure_nodes(self, run: Run, *, waiting_since: datetime) -> Capacity:
-        """Capacity of the instance type's node group, which grows by the missing nodes."""
+        """Capacity of the instance type's node group, which grows by the missing nodes; or of a cluster that makes
+        nodes by itself for the run's placeholders."""
+        if self._deployment.cluster_makes_nodes:
+            job = self._placed(self._gang(run))
+            return cluster_nodes.ensure_nodes(self, run, job, waiting_since=waiting_since, now=datetime.now(UTC))
         replaces = self._deployment.replaces_bad_nodes
         refused = replaces and not node_groups.replace_bad_nodes(self, self._nodegroups, run)
         capacity = node_groups.ensure_nodes(
@@ -89,7 +104,12 @@ class KubernetesBackend(KubernetesCluster):
         return replace(capacity, termination_refused=refused)
 
     def release_nodes(self, instance_type: str) -> int:
-        """Release the nodes of the type's node group, unless a run claims some; returns their number."""
+        """Release the nodes of the type's node group, unless a run claims some; returns their number.
+
+        A cluster that makes nodes by itself ends them when no pod of the run is left, which `cancel` sees to.
+        """
+        if self._deployment.cluster_makes_nodes:
+            return 0
         return node_groups.release_nodes(self, self._nodegroups, instance_type)
 
     def examine(self, run: Run, *, start_probe: Callable[[], None], now: datetime) -> Examined:
@@ -100,7 +120,7 @@ class KubernetesBackend(KubernetesCluster):
         if with_probe:
             start_probe()  # it starts while AWS is being asked
         zones, in_account = self._account(run.spec)
-        in_cluster = [*cluster_findings(self._kind, run.spec, facts, zones=zones), *_images(run, facts)]
+        in_cluster = [*self._in_cluster(run, facts, zones), *_images(run, facts)]
         admission = self._admission(run) if with_probe else []
         others = [*in_account, *in_cluster]
         # A missing priority class, or too many nodes, would be refused once more in the words of admission.
@@ -108,13 +128,24 @@ class KubernetesBackend(KubernetesCluster):
 
     def _admission(self, run: Run) -> list[Finding]:
         """Findings about what the cluster would make of the pods of the training."""
-        job = job_of(run, Stage.TRAINING, 1, artifacts_url=self._deployment.artifacts.url_of(run.run_id))
+        job = self._gang(run)
         examination = self._examination
+        if self._gets_cluster_nodes(job):
+            held = examination.admitted(placeholder(self._placed(job), 0, wait_seconds=0))
+            if isinstance(held, Refused):
+                return [placeholder_refused(held)]
         admissions = [
             Admission(sent=pod, answer=examination.admitted(pod), number=number)
             for pod, number in distinct_pods(self.render(job), job=job.ref.name)
         ]
         return list(admission_findings(admissions, examination.quotas(), run.spec.compute.instance))
+
+    def _gang(self, run: Run) -> Job:
+        return job_of(run, Stage.TRAINING, 1, artifacts_url=self._deployment.artifacts.url_of(run.run_id))
+
+    def _in_cluster(self, run: Run, facts: ClusterFacts, zones: tuple[Zone, ...] | Unknown) -> Iterator[Finding]:
+        makes_nodes = self._deployment.cluster_makes_nodes
+        return cluster_findings(self._kind, run.spec, facts, zones=zones, may_have_plugins=makes_nodes)
 
     def program_digest(self, probe: JobRef, _seen: Probed | Finding) -> str | None:
         """Digest of the image, from the node that runs the probe."""
@@ -139,6 +170,8 @@ class KubernetesBackend(KubernetesCluster):
 
     def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
         """The zones of the gang's nodes, and findings about their number, zones and quota."""
+        if self._deployment.cluster_makes_nodes:
+            return Unknown("the cluster makes the nodes by itself"), []
         others = [finding for other in spec.on_other_types() for finding in self._fallback(other)]
         try:
             nodegroup = self._nodegroups.size(nodegroup_name(spec.compute.instance_type))

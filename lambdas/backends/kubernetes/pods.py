@@ -146,9 +146,9 @@ def pod_spec(job: Job, *, deadline: bool = True) -> dict[str, Any]:
 
 def _placement(job: Job, instance: InstanceType) -> dict[str, Any]:
     """Nodes of the instance type but for the avoided ones; for a gang over EFA those of one node group, and so of one
-    placement group."""
+    placement group, unless the cluster makes its nodes by itself."""
     selector = {INSTANCE_TYPE_LABEL: instance.name}
-    if instance.uses_efa(job.ref.num_nodes):
+    if not job.cluster_makes_nodes and instance.uses_efa(job.ref.num_nodes):
         selector[NODEGROUP_LABEL] = nodegroup_name(instance.name)
     return {
         "nodeSelector": selector,

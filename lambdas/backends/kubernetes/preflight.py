@@ -13,7 +13,12 @@ from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, Vol
 
 
 def cluster_findings(
-    kind: JobKind, spec: RunSpec, facts: ClusterFacts, *, zones: tuple[Zone, ...] | Unknown
+    kind: JobKind,
+    spec: RunSpec,
+    facts: ClusterFacts,
+    *,
+    zones: tuple[Zone, ...] | Unknown,
+    may_have_plugins: bool = False,
 ) -> Iterator[Finding]:
     """Findings about the cluster that concern this run.
 
@@ -22,6 +27,7 @@ def cluster_findings(
         spec: Spec of the run.
         facts: Facts about the cluster.
         zones: Zones of the gang's nodes.
+        may_have_plugins: Whether nodes may have device plugins that no daemon set shows, as those of EKS Auto Mode.
     """
     compute = spec.compute
     yield from _kind(kind, facts)
@@ -29,7 +35,7 @@ def cluster_findings(
     yield from _priority_class(compute, facts)
     yield from _service_account(facts)
     yield from _claim(facts.claim, zones)
-    yield from _plugins(compute, facts.plugins)
+    yield from _plugins(compute, facts.plugins, may_have_them=may_have_plugins)
     yield from _policies(compute, facts.policies_enforced)
     if isinstance(facts.disks, Unknown):
         yield Note(f"workload.image: whether a node for small programs has room for it: {facts.disks.reason}.")
@@ -97,7 +103,7 @@ def _policies(compute: Compute, enforced: bool | Unknown) -> Iterator[Finding]:
         yield Note(f"Whether the cluster enforces network policies: {enforced.reason}. {consequence}")
 
 
-def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Finding]:
+def _plugins(compute: Compute, plugins: PluginNodes | Unknown, *, may_have_them: bool) -> Iterator[Finding]:
     """Findings about devices: from settled nodes if there are any, otherwise from the installed daemon sets."""
     instance, wanted = compute.instance, compute.instance.plugin_devices(compute.num_nodes)
     if isinstance(plugins, Unknown):
@@ -123,6 +129,11 @@ def _plugins(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Findi
         devices = _listed(device for device in wanted if DEVICE_PLUGINS[device] == plugin)
         if isinstance(plugins.daemon_sets, Unknown):
             yield Note(f"Whether nodes will advertise {devices}: there is none yet, and {plugins.daemon_sets.reason}.")
+        elif not any(plugin in name for name in plugins.daemon_sets) and may_have_them:
+            yield Note(
+                f"Whether nodes will advertise {devices}: there is none yet, and the cluster has no daemon set "
+                f"{plugin}. Nodes of EKS Auto Mode need none."
+            )
         elif not any(plugin in name for name in plugins.daemon_sets):
             yield Problem(
                 f"compute.instance_type is {instance.name}, but the cluster has no daemon set {plugin}, without which "

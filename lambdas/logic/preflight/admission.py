@@ -118,6 +118,16 @@ def _refusal(refused: Refused) -> Finding:
     )
 
 
+def placeholder_refused(refused: Refused) -> Finding:
+    """Finding about a pod that should hold a node of the gang, on a cluster that makes nodes by itself."""
+    if TRANSIENT in refused.message:
+        return _refusal(refused)
+    return Problem(
+        f"The cluster refuses the pods that hold the nodes of this run: {shortened(refused.message)}; apply what "
+        "`python -m stacks.tools.manifests` prints (docs/nodes-by-the-cluster.md)."
+    )
+
+
 def _changes(sent: Pod, answer: Pod, instance: InstanceType) -> Iterator[Finding]:
     name = sent["spec"]["containers"][0]["name"]
     ours = {each["name"] for each in _containers(sent)}

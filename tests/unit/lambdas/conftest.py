@@ -153,6 +153,7 @@ def aws(monkeypatch: pytest.MonkeyPatch, own_clients: None) -> Iterator[Aws]:
             "TOPIC_ARN": account.topic_arn,
             "TRAINING_STATE_MACHINE_ARN": account.state_machine_arn,
             "IDLE_MINUTES": "30",
+            "CLUSTER_MAKES_NODES": "false",
             "REPLACE_BAD_NODES": "false",
             "LINKED_FILE_SYSTEM": "",
             "LINKED_URL": "",
