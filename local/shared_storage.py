@@ -90,14 +90,15 @@ def _make_daemon_set(api: ApiClient, name: str, *, namespace: str, args: Sequenc
     _ensure(api, f"/apis/apps/v1/namespaces/{namespace}/daemonsets", manifest)
 
 
-def grant(api: ApiClient, *, namespace: str) -> None:
+def grant(api: ApiClient, *, namespace: str, holds_nodes: bool = False) -> None:
     """Grant the functions' groups the permissions that they need, and no others; safe to repeat.
 
     A cluster that stays may have the roles of an earlier version: their rules are replaced.
     """
-    for manifest in access_manifests(namespace):
+    for manifest in access_manifests(namespace, holds_nodes=holds_nodes):
         place = f"/namespaces/{namespace}" if manifest["metadata"].get("namespace") else ""
-        collection = f"/apis/{manifest['apiVersion']}{place}/{manifest['kind'].lower()}s"
+        plural = "priorityclasses" if manifest["kind"] == "PriorityClass" else f"{manifest['kind'].lower()}s"
+        collection = f"/apis/{manifest['apiVersion']}{place}/{plural}"
         _ensure(api, collection, manifest)
         if "rules" in manifest:
             api.patch(f"{collection}/{manifest['metadata']['name']}", {"rules": manifest["rules"]})

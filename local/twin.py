@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from kubetwin.node.isolation import machine_can_isolate, missing_network
 from kubetwin.node.pod_network import PodNetwork
 
 from local import runtime_folder
+from local.autoscaler import Autoscaler
 from local.aws import capacity, deployment, folder_buckets, folder_secrets, kept_tables, mailbox
 from local.aws.deployment import CLUSTER_NAME, NAMESPACE, Deployment
 from local.aws.faults import FaultPlan, RequestPlan, no_faults, no_throttling
@@ -34,6 +35,7 @@ from local.aws.server import AwsServer
 from local.aws.services import LAMBDA, PODS
 from local.granted_buckets import GrantedBuckets, granted_buckets
 from local.known_images import known_images
+from local.node_shapes import SMALL_JOBS_NODEGROUP
 from local.node_times import NodeTimes, node_times
 from local.node_utilization import NodeUtilization
 from local.nodegroups import Nodegroups, NodeSettings
@@ -84,6 +86,7 @@ class Twin:
         no_op_seconds: float | None = None,
         slurm: SlurmSettings | None = None,
         without_capacity: Collection[str] = (),
+        autoscaled: Mapping[str, int] | None = None,
         walls: bool | None = None,
         hidden: Collection[Path] = (),
         faults: FaultPlan = no_faults,
@@ -106,6 +109,8 @@ class Twin:
             slurm: A Slurm cluster to start as well; None for a deployment without one.
             without_capacity: Instance types that EC2 cannot start: their node groups get no nodes, and Auto Scaling
                 reports why.
+            autoscaled: None for node groups. Otherwise the cluster makes nodes for pending pods, at most so many of
+                these types: the deployment's `capacity.cluster`.
             walls: Whether pods run as their user, with their own root file system and mounts. None: where the machine
                 allows it.
             hidden: Files and folders that pods behind walls do not see, beside the home, the logs and what the twin has
@@ -140,6 +145,8 @@ class Twin:
         )
         self._cluster: subprocess.Popen[bytes] | None = None
         self._nodegroups: Nodegroups | None = None
+        self._autoscaled = autoscaled
+        self.autoscaler: Autoscaler | None = None
         self._network: PodNetwork | None = None
         self._utilization: NodeUtilization | None = None
         self.deployment: Deployment | None = None
@@ -208,6 +215,8 @@ class Twin:
                 last.callback(self._network.close)
             if self._nodegroups is not None:
                 last.callback(self._nodegroups.stop)
+            if self.autoscaler is not None:
+                last.callback(self.autoscaler.stop)
             if self._utilization is not None:
                 last.callback(self._utilization.stop)
             last.callback(self.aws.start_nothing)
@@ -274,6 +283,7 @@ class Twin:
                 slurm=self._slurm_settings if self.slurm else None,
                 granted_buckets=self._granted_buckets(buckets),
                 granted_secrets=secrets,
+                cluster_makes_nodes=self._autoscaled is not None,
             )
             kept_tables.load(self.aws, deployment.CACHE_TABLE, self.home / CACHES)
         endpoint, ca_data = self._await_cluster()
@@ -281,6 +291,10 @@ class Twin:
         self._prepare_cluster()
         if self.is_isolated and self.missing_network is None:
             self._network = PodNetwork()
+        if self._autoscaled is not None:
+            api = ApiClient(load_connection(self.kubeconfig))
+            self.autoscaler = Autoscaler(api, limits=self._autoscaled, maximum=deployment.MAX_NODES)
+            self.autoscaler.start()
         self._nodegroups = Nodegroups(self._started_sizes, self._node_settings())
         self._nodegroups.start()
         if self._no_op_seconds is None and self._foreign_kubeconfig is None:
@@ -314,7 +328,11 @@ class Twin:
         return published
 
     def _started_sizes(self) -> dict[str, tuple[str, int]]:
-        """Sizes that the node groups reach: those that are desired, but for types without capacity."""
+        """Sizes that the node groups reach: those that are desired, but for types without capacity; in a cluster that
+        makes nodes for pods, those of its autoscaler."""
+        if self.autoscaler is not None:
+            permanent = deployment.desired_sizes()[SMALL_JOBS_NODEGROUP]
+            return {**self.autoscaler.sizes(), SMALL_JOBS_NODEGROUP: permanent}
         return {
             name: (instance_type, 0 if instance_type in self._without_capacity else size)
             for name, (instance_type, size) in deployment.desired_sizes().items()
@@ -324,7 +342,7 @@ class Twin:
         api = ApiClient(load_connection(self.kubeconfig))
         offer(api, self._volumes, namespace=NAMESPACE)
         announce_plugins(api, namespace=NAMESPACE)
-        grant(api, namespace=NAMESPACE)
+        grant(api, namespace=NAMESPACE, holds_nodes=self._autoscaled is not None)
         if self._foreign_kubeconfig is None:  # one's own cluster may be without Volcano, and has its own network
             open_queue(api)
             announce_network_plugin(api, namespace=NAMESPACE)
