@@ -512,3 +512,37 @@ class TestSchedules:
     def test_a_time_zone_that_is_none_is_refused(self) -> None:
         with pytest.raises(ValidationError, match="is not an IANA time zone"):
             Schedule(name="nightly", expression="rate(1 day)", time_zone="Moon/Tycho", spec="runs/demo.yaml")
+
+
+CLUSTER_MAKES_NODES: dict[str, Any] = {
+    "network": None,
+    "existing_cluster": {"name": "theirs"},
+    "storage": {"lustre": None},
+}
+
+
+def test_a_cluster_that_makes_nodes_needs_no_node_group(tmp_path: Path) -> None:
+    path = tmp_path / "accepted.yaml"
+    path.write_text(yaml.safe_dump(document(**CLUSTER_MAKES_NODES, capacity={"cluster": True})))
+    assert load_configuration(path).capacity.nodegroups == ()
+
+
+@pytest.mark.parametrize(
+    ("capacity", "words"),
+    [
+        ({"nodegroups": group()}, ("cluster", "nodegroups", "remove one")),
+        ({"replace_bad_nodes": True}, ("replace_bad_nodes", "remove it")),
+        ({"neuron_ami_release": "1.36.2-20260827"}, ("neuron_ami_release", "EC2NodeClass")),
+    ],
+)
+def test_settings_of_node_groups_are_refused_with_such_a_cluster(
+    tmp_path: Path, capacity: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    sentence = refusal(tmp_path, **CLUSTER_MAKES_NODES, capacity={"cluster": True, **capacity})
+    assert sentence.startswith("capacity: ")
+    assert all(word in sentence for word in words), sentence
+
+
+def test_a_cluster_of_this_deployment_makes_no_nodes_by_itself(tmp_path: Path) -> None:
+    sentence = refusal(tmp_path, capacity={"cluster": True})
+    assert "capacity.cluster" in sentence and "existing_cluster" in sentence

@@ -11,7 +11,7 @@ from stacks.composition import compose
 from tests.infrastructure import alone
 from tests.infrastructure.assembly import synthesize
 from tests.infrastructure.auditors import audit, in_use, unacknowledged
-from tests.infrastructure.serverless import text
+from tests.infrastructure.serverless import configuration, text
 from tests.infrastructure.slurm import ENOUGH, PCS, with_slurm
 
 Resource = dict[str, Any]
@@ -120,6 +120,24 @@ def test_instances_of_the_clusters_own_groups_are_terminated_by_the_survey_and_t
     variables = [
         function.properties["Environment"]["Variables"].get("REPLACE_BAD_NODES")
         for function in Templates(with_grants()).resources("AWS::Lambda::Function")
+        if "EnsureCapacity" in function.logical_id
+    ]
+    assert variables == ["true"]
+
+
+def test_functions_have_no_rights_on_nodes_that_the_cluster_makes_by_itself() -> None:
+    theirs = synthesize(configuration(capacity={"cluster": True}))
+    actions = set()
+    for policy in Templates(theirs).resources("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy", "AWS::IAM::Role"):
+        documents = [policy.properties.get("PolicyDocument"), *_inline(policy.properties)]
+        for statement in (each for document in documents if document for each in document["Statement"]):
+            actions |= set(listed(statement["Action"]))
+    assert "eks:DescribeCluster" in actions
+    assert not {action for action in actions if "odegroup" in action}
+    assert "autoscaling:TerminateInstanceInAutoScalingGroup" not in actions
+    variables = [
+        function.properties["Environment"]["Variables"].get("CLUSTER_MAKES_NODES")
+        for function in Templates(theirs).resources("AWS::Lambda::Function")
         if "EnsureCapacity" in function.logical_id
     ]
     assert variables == ["true"]

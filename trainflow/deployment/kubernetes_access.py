@@ -104,7 +104,7 @@ IN_CLUSTER: Mapping[Access, tuple[Rule, ...]] = {
 
 HOLDS_NODES: Mapping[Access, tuple[Rule, ...]] = {
     Access.SCALE: (
-        _rule("", "pods", "create", "get", "delete"),
+        _rule("", "pods", "create", "delete"),
         _rule("", "events", "list"),
     ),
     Access.SUBMIT: (_rule("", "pods", "deletecollection"),),
