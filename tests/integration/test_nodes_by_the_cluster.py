@@ -13,12 +13,19 @@ from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
 from rich.console import Console
 
+from lambdas.backends.registry import KINDS
+from lambdas.logic.jobs import job_of
+from local.place import TwinRuns
 from local.twin import Twin
+from tests.fakes.runs import run_on
 from tests.integration.running import follow_run
 from tests.integration.test_runs import state_names, steps_spec
-from trainflow.deployment.kubernetes_names import PLACEHOLDER_LABEL, RUN_LABEL, UNDISTURBED
+from trainflow.cli.run import follow_to_end
+from trainflow.deployment.kubernetes_access import placeholder_priority
+from trainflow.deployment.kubernetes_names import PLACEHOLDER_PRIORITY, RUN_LABEL, UNDISTURBED
 from trainflow.nodes.instances import nodegroup_name
 from trainflow.spec.run_spec import parse_run_spec
+from trainflow.workflow.run import Stage
 from trainflow.workflow.run_record import RunRecord
 
 Run = Callable[..., RunRecord]
@@ -35,8 +42,14 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
-    def start(run_id: str, *, limits: dict[str, Any] | None = None, **compute: Any) -> RunRecord:
-        spec = steps_spec()
+    def start(
+        run_id: str,
+        *,
+        limits: dict[str, Any] | None = None,
+        arguments: dict[str, Any] | None = None,
+        **compute: Any,
+    ) -> RunRecord:
+        spec = steps_spec(**arguments or {})
         spec["compute"] |= compute
         spec["limits"] |= limits or {}
         console = Console(file=io.StringIO())
@@ -99,16 +112,49 @@ def test_a_type_that_the_cluster_does_not_make_is_left_for_the_next_one(run: Run
     assert_nothing_holds_a_node(twin, record.run_id)
 
 
-def test_pods_of_a_gang_ask_autoscalers_to_leave_their_nodes_alone(twin: Twin) -> None:
-    from lambdas.backends.registry import KINDS
-    from lambdas.logic.jobs import job_of
-    from tests.fakes.runs import run_on
-    from trainflow.workflow.run import Stage
+def test_a_gang_that_is_started_again_holds_its_nodes_again(run: Run, twin: Twin) -> None:
+    died = {"max_steps": 3, "dies_by_signal_at": 3}
+    record = run("again-00000000001a", arguments=died, limits={"max_restarts": 1}, num_nodes=2)
+    assert record.error is not None
+    assert record.error.name != "CapacityTimeout"
+    assert len(record.restarts) == 1
+    assert [visit.name for visit in record.states].count("SubmitTraining") == 2
+    assert_nothing_holds_a_node(twin, record.run_id)
 
+
+def test_of_two_gangs_that_need_the_same_nodes_both_train(twin: Twin, tmp_path: Path) -> None:
+    """Each needs all nodes that there may be: with a part each, both would wait for ever."""
+    place = TwinRuns(twin)
+    spec = steps_spec()
+    spec["compute"] |= {"instance_type": PART, "num_nodes": 2}
+    ids = [f"rival-00000000000{number}" for number in range(2)]
+    for run_id in ids:
+        place.start(parse_run_spec(spec), run_id=run_id)
+    console = Console(file=io.StringIO())
+    records = [follow_to_end(place, run_id, folder=tmp_path / run_id, console=console) for run_id in ids]
+    assert [(record.status, record.error) for record in records] == [("SUCCEEDED", None)] * 2
+    for run_id in ids:
+        assert_nothing_holds_a_node(twin, run_id)
+
+
+def test_a_cluster_without_the_priority_class_is_refused_before_any_node_is_made(run: Run, twin: Twin) -> None:
+    api, path = api_of(twin), "/apis/scheduling.k8s.io/v1/priorityclasses"
+    api.delete(f"{path}/{PLACEHOLDER_PRIORITY}")
+    try:
+        record = run("lacks-00000000001a", num_nodes=1)
+    finally:
+        api.create(path, placeholder_priority())
+    assert record.error is not None
+    assert record.error.name == "PreflightFailed"
+    assert "The cluster refuses the pods that hold the nodes of this run" in record.error.message
+    assert PLACEHOLDER_PRIORITY in record.error.message
+    assert "EnsureCapacity" not in state_names(record)
+
+
+def test_pods_of_a_gang_ask_autoscalers_to_leave_their_nodes_alone() -> None:
     for name, kind in KINDS.items():
         job = job_of(run_on(name), Stage.TRAINING, 1, artifacts_url="s3://artifacts/runs/x/")
         assert UNDISTURBED.items() <= _annotations(kind.render(job)).items()
-    assert PLACEHOLDER_LABEL
 
 
 def _annotations(document: Any) -> dict[str, str]:

@@ -20,6 +20,7 @@ from tests.fakes.runs import run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import CACHE_TABLE, CLUSTER, CONTEXT, NAMESPACE, Aws
 from trainflow.deployment.kubernetes_names import JOB_LABEL, MANAGED_BY, RUN_LABEL, STAGE_LABEL
 from trainflow.errors import ServiceUnavailable
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
 from trainflow.nodes.training_nodes import Grants
 from trainflow.workflow.compile_cache import new_lease
 from trainflow.workflow.leftovers import HeldObject, LeftoverState, SweepReport
@@ -120,6 +121,24 @@ def test_idle_nodes_are_released_and_a_message_names_their_cost(aws: Aws, cluste
     assert "about 25.80 USD" in message
     assert run_survey()["nodes_released"] == {}
     assert len(aws.messages) == 1
+
+
+def test_nodes_that_the_cluster_makes_are_counted_while_a_run_uses_them_and_released_by_nobody(
+    aws: Aws, cluster: FakeKubernetesApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUSTER_MAKES_NODES", "true")
+    run = started(aws, cluster, nodes=2)
+    for number in range(3):
+        metadata = {"name": f"node-{number}", "labels": {INSTANCE_TYPE_LABEL: TYPE}}
+        cluster.add("nodes", {"metadata": metadata, "status": {}})
+    for number in range(2):
+        metadata = {"name": f"held-{number}", "labels": {RUN_LABEL: run.run_id}}
+        cluster.add("pods", {"metadata": metadata, "spec": {"nodeName": f"node-{number}"}, "status": {}})
+    seen_before(aws, idle_minutes=36)
+    answer = run_survey()
+    assert (answer["nodes_up"], answer["nodes_without_run"], answer["nodes_released"]) == (2, 0, {})
+    assert answer["usd"] > 0
+    assert aws.messages == []
 
 
 def test_nodes_stay_for_the_idle_time(aws: Aws, cluster: FakeKubernetesApi) -> None:
