@@ -145,6 +145,27 @@ def test_a_queued_run_names_who_holds_the_nodes_its_place_and_the_end_of_the_wai
     )
 
 
+def test_a_cluster_that_makes_nodes_by_itself_is_quoted() -> None:
+    report = "karpenter: FailedScheduling: all available instance types exceed limits for nodepool."
+    found = situation(run("WaitForNodes", node_wait=wait(1, pending_reason=report, shortage=report)))
+    assert found.kind is Kind.WAITING_FOR_NODES
+    assert found.sentence.count(report) == 1
+    answer = {"instance_type": "t", "nodes_ready": 0, "nodes_wanted": 4, "pending_reason": report}
+    read = read_node_wait(answer)
+    assert read is not None and read.pending_reason == report
+
+
+def test_a_run_behind_another_one_on_such_a_cluster_names_it_without_a_number_of_nodes() -> None:
+    blockage = Blockage(maximum=None, held={"a": 2}, num_held=2, ahead=("b",), num_ahead=1)
+    found = situation(run("WaitForNodes", node_wait=wait(blockage=blockage)))
+    assert found.kind is Kind.QUEUED
+    assert "a holds 2" in found.sentence and "1 run in line before it" in found.sentence
+    assert "None" not in found.sentence
+    answer = {"instance_type": "t", "nodes_ready": 0, "nodes_wanted": 4, "waits_for": blockage.as_json()}
+    read = read_node_wait(answer)
+    assert read is not None and read.blockage == blockage
+
+
 @pytest.mark.parametrize(("given", "moment"), [(None, "12:40"), (30, "12:10"), (90.0, "13:10")])
 def test_the_end_of_the_wait_is_the_specs(given: float | None, moment: str) -> None:
     asked = Visit(name="BeginToAskForNodes", kind="Pass", entered_at=NOW - timedelta(minutes=20))
