@@ -74,6 +74,7 @@ def newest_fitting(
     *,
     allow_changes: str = "",
     bound: ResumeBound | None = None,
+    newer_than: int | None = None,
     say: Callable[[str], None],
 ) -> CheckpointFile | None:
     """Find the newest complete checkpoint whose tensors fit, and require that it belongs to this training.
@@ -83,6 +84,7 @@ def newest_fitting(
         training: The fingerprint of the training that resumes from it.
         allow_changes: Names of settings that may differ, separated by commas.
         bound: Bound for the checkpoints; None for the newest one.
+        newer_than: Step of a checkpoint elsewhere that can be resumed from: only later ones are read. None without one.
         say: Called with a sentence for each checkpoint that is skipped and each difference.
 
     Raises:
@@ -97,7 +99,7 @@ def newest_fitting(
         found = [difference for difference in differences(record, training) if not difference.can_be_allowed]
         return fingerprint.listed(found) or None
 
-    found = checkpoint_files.newest_to_resume(output_dir, say=say, misfit=misfit)
+    found = checkpoint_files.newest_to_resume(output_dir, say=say, misfit=misfit, newer_than=newer_than)
     if found is not None:
         _require_same_training(found, training, allowed, say)
     return found

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainer.runtime.errors import CheckpointInvalid, StorageFailed
-from trainer.runtime.files import written_whole
+from trainer.runtime.files import MIB, written_whole
 
 FOLDER = "checkpoints"
 
@@ -115,17 +117,70 @@ def write(output_dir: Path, write_weights: Callable[[BinaryIO], None], describe:
         describe: Returns the fields of the record, without size and checksum.
     """
     path = output_dir / FOLDER / f"{checkpoint_name(describe['step'])}.pt"
+    with _weights_written(path) as hashing:
+        write_weights(hashing)  # type: ignore[arg-type]  # torch.save asks for write and flush alone
+    record = Record(**describe, bytes=hashing.num_bytes, sha256=hashing.hexdigest())
+    return _with_record(path, record)
+
+
+def copy(content: BinaryIO, record: Record, output_dir: Path) -> CheckpointFile:
+    """Copy a checkpoint so that the copy is complete or absent.
+
+    Args:
+        content: The open file of the checkpoint.
+        record: Its record.
+        output_dir: The folder of the copy, which has the name of the checkpoint's step.
+
+    Raises:
+        OSError: If the content cannot be read, or the copy cannot be written.
+        CheckpointInvalid: If the content is not the one that the record describes.
+    """
+    path = checkpoint_path(record, output_dir)
+    with _weights_written(path) as hashing:
+        shutil.copyfileobj(content, hashing, MIB)
+        if hashing.hexdigest() != record.sha256:
+            raise CheckpointInvalid("its checksum does not match its record")
+    return _with_record(path, record)
+
+
+@contextmanager
+def _weights_written(path: Path) -> Iterator[_HashingWriter]:
     with written_whole(path) as file:
         hashing = _HashingWriter(file)
-        write_weights(hashing)  # type: ignore[arg-type]  # torch.save asks for write and flush alone
+        yield hashing
         if hashing.failure is not None:
             raise hashing.failure
         # Remove the record of a skipped checkpoint that this one replaces, since it would not match the new file.
         path.with_suffix(".json").unlink(missing_ok=True)
-    record = Record(**describe, bytes=hashing.num_bytes, sha256=hashing.hexdigest())
+
+
+def _with_record(path: Path, record: Record) -> CheckpointFile:
     with written_whole(path.with_suffix(".json")) as file:
         file.write(record.to_text().encode())
     return CheckpointFile(path, record)
+
+
+def is_copied(record: Record, output_dir: Path) -> bool:
+    """Whether a folder has this checkpoint; its content is not read."""
+    path = checkpoint_path(record, output_dir)
+    try:
+        return Record.read(path.with_suffix(".json")).sha256 == record.sha256 and _damage(path, record) is None
+    except (OSError, CheckpointInvalid):
+        return False
+
+
+def complete_ones(output_dir: Path) -> dict[int, Record]:
+    """Records of the checkpoints in a folder of the node, by their steps; contents are not read.
+
+    The folder is lost with the pod. So only a killed process leaves an incomplete checkpoint, and it lacks its record.
+    """
+    found: dict[int, Record] = {}
+    for path in (output_dir / FOLDER).glob("step-*.pt"):
+        with suppress(OSError, CheckpointInvalid):
+            record = Record.read(path.with_suffix(".json"))
+            if _damage(path, record) is None:
+                found[record.step] = record
+    return found
 
 
 def newest_verified(
@@ -142,7 +197,11 @@ def newest_verified(
 
 
 def newest_to_resume(
-    output_dir: Path, *, say: Callable[[str], None], misfit: Callable[[Record], str | None]
+    output_dir: Path,
+    *,
+    say: Callable[[str], None],
+    misfit: Callable[[Record], str | None],
+    newer_than: int | None = None,
 ) -> CheckpointFile | None:
     """Find the checkpoint to resume from; None for a new training, also after a crash in its first checkpoint.
 
@@ -150,16 +209,17 @@ def newest_to_resume(
         output_dir: The run's folder.
         say: Called with a sentence for every newer checkpoint that is skipped.
         misfit: Returns the reason why a complete checkpoint cannot be resumed from; None if it can.
+        newer_than: Step of a checkpoint elsewhere that can be resumed from: only later ones are read. None without one.
 
     Raises:
         CheckpointInvalid: If there are checkpoints and none can be resumed from. A new training would
             overwrite them.
     """
-    found, passed_over = _look_through(output_dir, say, misfit)
+    found, passed_over = _look_through(output_dir, say, misfit, newer_than)
     without_record = [other for other in passed_over if not other.was_whole]
     # A crash leaves one file without a record at most: the next one is written only when it has its own.
     lost = passed_over if len(without_record) > 1 else [other for other in passed_over if other.was_whole]
-    if found is None and lost:
+    if found is None and lost and newer_than is None:
         named = "; ".join(f"{other.path.name}: {other.reason}" for other in lost)
         raise CheckpointInvalid(
             f"No checkpoint in {output_dir / FOLDER} can be resumed from ({named}); bring back what is missing or "
@@ -213,12 +273,18 @@ def remove_remains(output_dir: Path) -> None:
 
 
 def _look_through(
-    output_dir: Path, say: Callable[[str], None], misfit: Callable[[Record], str | None]
+    output_dir: Path,
+    say: Callable[[str], None],
+    misfit: Callable[[Record], str | None],
+    newer_than: int | None = None,
 ) -> tuple[CheckpointFile | None, list[PassedOver]]:
     """The newest checkpoint to resume from, and the newer ones that are skipped."""
     passed_over: list[PassedOver] = []
     folder = output_dir / FOLDER
-    for stem in sorted({path.stem for path in folder.glob("step-*") if path.suffix in (".pt", ".json")}, reverse=True):
+    stems = {path.stem for path in folder.glob("step-*") if path.suffix in (".pt", ".json")}
+    for stem in sorted(stems, reverse=True):
+        if newer_than is not None and stem <= checkpoint_name(newer_than):
+            break
         found = _verified(folder / f"{stem}.pt", misfit)
         if isinstance(found, CheckpointFile):
             return found, passed_over
@@ -251,6 +317,11 @@ def _damage(path: Path, record: Record) -> str | None:
 
 def _wrong_checksum(path: Path, record: Record) -> str | None:
     return "its checksum does not match its record" if _sha256(path) != record.sha256 else None
+
+
+def checkpoint_path(record: Record, output_dir: Path) -> Path:
+    """The path of a checkpoint in a folder of a run or of a node."""
+    return output_dir / FOLDER / f"{checkpoint_name(record.step)}.pt"
 
 
 def checkpoint_name(step: int) -> str:

@@ -59,6 +59,14 @@ class Gang:
             raise outcome.error
         return outcome.values[0]
 
+    def gathered(self, value: Value) -> list[Value]:
+        """The value of every rank, in the order of the ranks."""
+        if self._control is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value, group=self._control)
+        return values
+
     def means(self, values: Sequence[float]) -> list[float]:
         """The mean over all ranks of each value."""
         if self._control is None:

@@ -57,6 +57,7 @@ def start(
             peak_tflops=peak_tflops,
             peak_source=peak_source,
             leads_node=environment.local_rank == 0,
+            local_dir=environment.local_checkpoints,
             graphs_only=environment.extract_graphs,
             earlier_dirs=environment.earlier_folders(output_dir),
             earlier_bounds=environment.bounds(output_dir),

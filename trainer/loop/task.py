@@ -144,6 +144,8 @@ class TrainingProcess:
     """Source of that number, in words for a person."""
     leads_node: bool = True
     """Whether this process does the work that one process does for all on its node."""
+    local_dir: Path | None = None
+    """Folder of the node for its copies of checkpoints; None without one."""
     graphs_only: bool = False
     """Whether a tool only records the graphs: the numbers mean nothing, so no line, event or checkpoint is written."""
     earlier_dirs: tuple[Path, ...] = ()

@@ -43,8 +43,8 @@ def train(process: TrainingProcess) -> Mapping[str, Any] | None:
     last_step = final_step(process, progress)
     progress_log = ProgressLog(process, batches, progress, last_step=last_step)
     stop = StopRequest.listening()
-    saver = Saver(process, learner, last_step=last_step)
-    with saver.writer:
+    saver = Saver(process, learner, last_step=last_step, resumed_from=saved)
+    with saver.copies, saver.writer:
         for step in range(progress.step + 1, last_step + 1):
             losses = accumulate_gradients(process, learner, batches, progress)
             grad_norm = take_step(process, learner, task.learning_rate(step))
@@ -152,7 +152,7 @@ def result(
 ) -> dict[str, Any]:
     """The fields of the result in the pod's status."""
     graphs = compilation.counts() if learner.compiled else compilation.NONE
-    saved = saver.writer.newest or resumed_from
+    saved = saver.newest or resumed_from
     return {
         "steps": progress.step,
         "first_loss": _finite(progress.first_loss),

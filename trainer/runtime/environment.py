@@ -24,6 +24,8 @@ class Environment:
     """TRAINFLOW_DATA_DIR: where the run's shards are, or shall be."""
     run_dir: Path | None
     """TRAINFLOW_RUN_DIR: where checkpoints and event files go."""
+    local_checkpoints: Path | None = None
+    """TRAINFLOW_LOCAL_CHECKPOINTS: the node's folder for checkpoints; None without one."""
     result_file: Path | None
     """TRAINFLOW_RESULT_FILE: the container's termination message; None outside a pod."""
     continues: tuple[str, ...] = ()
@@ -83,6 +85,7 @@ def read(environ: Mapping[str, str]) -> Environment:
     return Environment(
         data_dir=_path(environ, variables.DATA_DIR),
         run_dir=_path(environ, variables.RUN_DIR),
+        local_checkpoints=_path(environ, variables.LOCAL_CHECKPOINTS),
         result_file=_path(environ, variables.RESULT_FILE),
         continues=tuple(filter(None, environ.get(variables.RESUME_FROM, "").split(","))),
         resume_until=_bounds(environ),

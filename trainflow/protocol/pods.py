@@ -43,3 +43,9 @@ JOBS = "jobs"
 
 SCRATCH_MOUNT = "/scratch"
 """The node's own NVMe disks, where the instance type has some; what is there goes with the pod."""
+
+LOCAL_CHECKPOINTS_MOUNT = "/local-checkpoints"
+"""Memory of the node for checkpoints; what is there goes with the pod."""
+
+SCRATCH_CHECKPOINTS = f"{SCRATCH_MOUNT}/.trainflow-checkpoints"
+"""Folder for them on the node's own disks."""

@@ -82,6 +82,7 @@ class Forked:
         processes_per_node: int | None = None,
         max_file_bytes: int | None = None,
         environ: Mapping[str, str] | None = None,
+        node_folders: Path | None = None,
         **options: object,
     ) -> Started:
         asked = {**SMALL_MODEL, **self.options, **options}
@@ -104,6 +105,8 @@ class Forked:
         for rank, log in enumerate(logs):
             log.write_text("")
             own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank % per_node)}
+            if node_folders is not None:
+                own["TRAINFLOW_LOCAL_CHECKPOINTS"] = str(node_folders / f"node-{rank // per_node}")
             process = forkserver().Process(target=_train, args=(argv, own, str(log), max_file_bytes))
             process.start()
             processes.append(process)
