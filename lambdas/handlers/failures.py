@@ -46,7 +46,7 @@ def job_failure(
     rank0 = _rank0_evidence(backend, job, logs, [*failed, *peers]) if is_training else None
     last_step = logs.newest_step(rank0.pod.name, run, progress) if run and rank0 else progress.last_step
     error = failure(job, status, failed, peers=peers, last_step=last_step, may_resume=may_resume)
-    if run is None or run.spec.checkpoint is None or job.stage is not Stage.TRAINING:
+    if run is None or run.spec.described_checkpoint is None or job.stage is not Stage.TRAINING:
         return error
     return with_checkpoint(error, run, [*(each.lines for each in failed), rank0.lines if rank0 else ()])
 

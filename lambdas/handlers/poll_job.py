@@ -74,7 +74,7 @@ def lambda_handler(event: Event) -> dict[str, Any]:
     status = backend.status(event.job)
     if status.phase is None:
         spec = event.run.spec
-        may_resume = spec.progress == "none" and spec.checkpoint is not None
+        may_resume = spec.progress == "none" and spec.described_checkpoint is not None
         raise job_failure(backend, event.job, status, progress=event.progress, may_resume=may_resume, run=event.run)
     limits, now = event.run.spec.limits, datetime.now(UTC)
     phase = phase_since(event.phase, status.phase)

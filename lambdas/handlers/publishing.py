@@ -115,9 +115,10 @@ def publish_lines(run: Run, unread: UnreadLines, lines: Iterable[LogLine], curso
 
 def _checkpoint_reader(run: Run) -> Callable[[str], Reported | None] | None:
     """Finds checkpoints that lines report; None for a spec without a pattern of theirs."""
-    if run.spec.checkpoint is None:
+    described = run.spec.described_checkpoint
+    if described is None:
         return None
-    return partial(reported, pattern=CheckpointPattern(run.spec.checkpoint.path), run_id=run.run_id)
+    return partial(reported, pattern=CheckpointPattern(described.path), run_id=run.run_id)
 
 
 def _with_batch(kept: KeptSteps, *, batch: Batch) -> KeptSteps:

@@ -20,10 +20,19 @@ from trainflow.deployment.backends import DESCRIPTIONS, BackendName
 from trainflow.nodes.instances import InstanceType
 from trainflow.protocol import announcement, compile_cache, variables
 from trainflow.protocol.plan import Plan
-from trainflow.protocol.pods import CACHE_MOUNT, DATA_MOUNT, PACKAGES_FOLDER, RUNS_MOUNT, SCRATCH_MOUNT
+from trainflow.protocol.pods import (
+    CACHE_MOUNT,
+    DATA_MOUNT,
+    LOCAL_CHECKPOINTS_MOUNT,
+    PACKAGES_FOLDER,
+    RUNS_MOUNT,
+    SCRATCH_CHECKPOINTS,
+    SCRATCH_MOUNT,
+)
 from trainflow.protocol.publication import KEPT_GIB
 from trainflow.protocol.result import RESULT_FILE
 from trainflow.protocol.resume_bounds import bounds_text
+from trainflow.spec.checkpoint import KeepLocal
 from trainflow.spec.run_spec import Dataset, Elastic, RunSpec
 from trainflow.spec.workload import SHARED_MEMORY_GIB, Secret, Volume
 from trainflow.workflow.compile_cache import CacheUse, Hold
@@ -99,6 +108,8 @@ class Job:
     """Variables whose values only the pods know. The pod refers to Kubernetes Secrets; the command reads
     AWS Secrets Manager."""
     shared_memory_gib: int = SHARED_MEMORY_GIB
+    local_checkpoints_gib: int | None = None
+    """Size of a folder in the node's memory for checkpoints; None without one."""
     volumes: tuple[Volume, ...] = ()
     helpers_image: str | None = None
     """Image that helpers are installed from into the program's container; None where they are installed already."""
@@ -123,6 +134,8 @@ class Job:
         instance = None if self.instance is None else self.instance.name
         ignored = ("team", "project", "cluster_makes_nodes")
         does = {name: value for name, value in asdict(self).items() if name not in ignored}
+        if self.local_checkpoints_gib is None:
+            del does["local_checkpoints_gib"]  # jobs of earlier versions lack the field
         content = json.dumps({**does, "instance": instance}, sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -168,6 +181,7 @@ def job_of(
         # The probe too: it does not start with a secret that does not exist, and no node has been asked for by then.
         secrets=spec.workload.secrets if gang or stage is Stage.PREFLIGHT else {},
         shared_memory_gib=spec.workload.shared_memory_gib if gang else SHARED_MEMORY_GIB,
+        local_checkpoints_gib=_local_checkpoints_gib(run, stage),
         volumes=tuple(spec.workload.volumes) if gang else (),
         helpers_image=None if stage in TOOLS else run.tools_image,
         code=None if stage in TOOLS or run.tools_image is None else spec.workload.code,
@@ -189,6 +203,17 @@ def _ref(run: Run, stage: Stage, attempt: int) -> JobRef:
         backend=backend,
         min_nodes=elastic.min_nodes if elastic else None,
     )
+
+
+def _keep_local(run: Run, stage: Stage) -> KeepLocal | None:
+    """The folder of each node for checkpoints; only a training writes any."""
+    checkpoint = run.spec.checkpoint
+    return None if checkpoint is None or stage is not Stage.TRAINING else checkpoint.keep_local
+
+
+def _local_checkpoints_gib(run: Run, stage: Stage) -> int | None:
+    kept = _keep_local(run, stage)
+    return None if kept is None else kept.gib
 
 
 def _folders(run: Run, stage: Stage, cache: CacheUse | None) -> tuple[SharedFolder, ...]:
@@ -290,6 +315,9 @@ def _environment(run: Run, ref: JobRef, *, artifacts_url: str, cache: CacheUse |
         environment |= NEURON_ENVIRONMENT
     if instance.has_scratch and ref.stage in GANGS:
         environment[variables.SCRATCH_DIR] = SCRATCH_MOUNT
+    if (kept := _keep_local(run, ref.stage)) is not None:
+        in_memory = kept.medium == "memory"
+        environment[variables.LOCAL_CHECKPOINTS] = LOCAL_CHECKPOINTS_MOUNT if in_memory else SCRATCH_CHECKPOINTS
     if ref.stage is Stage.TRAINING and instance.tflops_per_process is not None:
         environment[variables.PEAK_TFLOPS] = f"{instance.tflops_per_process:g}"
     if instance.uses_efa(ref.num_nodes):

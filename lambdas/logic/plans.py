@@ -121,7 +121,7 @@ def _node_test(run: Run, ref: JobRef) -> NodeTest | None:
 
 def _resume(run: Run, ref: JobRef) -> Resume | None:
     """The choice of the newest complete checkpoint; none for programs that find it themselves."""
-    checkpoint = run.spec.checkpoint
+    checkpoint = run.spec.described_checkpoint
     if checkpoint is None:
         return None
     return Resume(

@@ -178,9 +178,9 @@ def _warnings(kept: KeptSteps, spec: Any, status: RunStatus) -> list[str]:
     with suppress(InvalidRunSpec):
         valid = stored_run_spec(spec)
         said = missing_steps_warning(valid.progress, missing)
-        if valid.checkpoint is not None:
-            unmatched = unmatched_warning(told.reported_checkpoint, valid.checkpoint.path)
-            ignored = ignored_warning(told.ignored, valid.checkpoint.path)
+        if (described := valid.described_checkpoint) is not None:
+            unmatched = unmatched_warning(told.reported_checkpoint, described.path)
+            ignored = ignored_warning(told.ignored, described.path)
     return [*_divergence(kept), *(each for each in (said, unparsable, unmatched, ignored) if each)]
 
 

@@ -25,11 +25,12 @@ from pydantic import (
 from trainflow.deployment.backends import DESCRIPTIONS, MAX_HOST_NAME, BackendDescription, BackendName
 from trainflow.errors import InvalidRunSpec
 from trainflow.nodes.instances import INSTANCE_TYPES, InstanceType, InstanceTypeName
+from trainflow.nodes.node_room import training_pod
 from trainflow.protocol import archives
 from trainflow.protocol.placeholders import DATA_DIR
 from trainflow.protocol.resume_bounds import ResumeBound
 from trainflow.protocol.s3_urls import S3Url, parse_s3_url
-from trainflow.spec.checkpoint import Checkpoint
+from trainflow.spec.checkpoint import Checkpoint, KeepLocal
 from trainflow.spec.document import FAULTS, canonical, require_plain
 from trainflow.spec.empty import empty_dict, empty_list
 from trainflow.spec.line_pattern import pattern_problem
@@ -496,7 +497,8 @@ class RunSpec(Section):
     dataset: Dataset | None = None
     """None for programs that bring their own data."""
     checkpoint: Checkpoint | None = None
-    """None for Trainflow's own programs, which find their checkpoints themselves, and for programs without any."""
+    """Trainflow's own programs find their checkpoints themselves, and take its field `keep_local` only. None for other
+    programs without checkpoints."""
     resume_from: Annotated[
         list[EarlierRun],
         Field(max_length=MAX_CONTINUED),
@@ -542,10 +544,6 @@ class RunSpec(Section):
                 "precompile.enabled is true, but a command cannot be ended after a few steps; name the program's flag "
                 "for their number as precompile.steps_argument, or turn precompilation off"
             )
-        if self.checkpoint is not None and workload.is_ours:
-            raise ValueError(
-                f"checkpoint is set, but {workload.module} finds its checkpoints itself; remove the section"
-            )
         if self.resume_from and self.checkpoint is None and not workload.is_ours:
             raise ValueError(
                 "resume_from names a run, but nothing says where the program's checkpoints are; describe them in the "
@@ -554,6 +552,58 @@ class RunSpec(Section):
         if DATA_DIR in workload.placeholders and self.dataset is None:
             raise ValueError("workload has the placeholder {data_dir}, but there is no dataset; add it, or a path")
         return self
+
+    @model_validator(mode="after")
+    def _checkpoints_are_of_the_program(self) -> Self:
+        checkpoint, workload = self.checkpoint, self.workload
+        if checkpoint is None:
+            return self
+        others = sorted(checkpoint.model_fields_set - {"keep_local"})
+        problem: str | None = None
+        if not workload.is_ours and not checkpoint.path:
+            problem = "checkpoint.path is missing; add the path of the program's checkpoints below the run's folder"
+        elif not workload.is_ours and checkpoint.keep_local is not None:
+            problem = (
+                "checkpoint.keep_local is for Trainflow's own programs, and any other writes its checkpoints itself; "
+                "remove it"
+            )
+        elif workload.is_ours and others:
+            problem = (
+                f"checkpoint.{others[0]} is set, but {workload.module} finds its checkpoints itself; remove all fields "
+                "of the section but keep_local"
+            )
+        elif workload.is_ours and checkpoint.keep_local is not None:
+            problem = self._node_cannot_keep(checkpoint.keep_local)
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    def _node_cannot_keep(self, kept: KeepLocal) -> str | None:
+        """The reason why checkpoints cannot be kept on the nodes; None if they can."""
+        if self.compute.backend_description.needs_slurm or self.compute.elastic is not None:
+            what = "elastic gangs" if self.compute.elastic is not None else "Slurm's jobs"
+            return f"checkpoint.keep_local helps restarts in the pods, which {what} do not have; remove it"
+        if not self.limits.restart_in_place or self.limits.max_restarts == 0:
+            field = "restart_in_place" if not self.limits.restart_in_place else "max_restarts"
+            value = "false" if field == "restart_in_place" else "0"
+            return (
+                f"checkpoint.keep_local helps restarts in the pods, but limits.{field} is {value}; change one of them"
+            )
+        for instance in (INSTANCE_TYPES[name] for name in self.compute.types):
+            if kept.medium == "nvme" and not instance.has_scratch:
+                return f"checkpoint.keep_local.medium is 'nvme', but a {instance.name} has no such disks; use 'memory'"
+            memory_gib = training_pod(instance).memory_mib // 1024
+            if kept.gib is not None and kept.gib > memory_gib // 2:
+                return (
+                    f"checkpoint.keep_local.gib is {kept.gib}, but a pod on a {instance.name} has {memory_gib} GiB of "
+                    f"memory, and the program needs half of it; use at most {memory_gib // 2}"
+                )
+        return None
+
+    @property
+    def described_checkpoint(self) -> Checkpoint | None:
+        """The section, if it describes the checkpoints of a program that is not Trainflow's own."""
+        return self.checkpoint if self.checkpoint is not None and self.checkpoint.path else None
 
     @property
     def checkpoint_words(self) -> tuple[str, ...]:

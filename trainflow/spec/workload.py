@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from trainflow.protocol.compile_cache import environment as compile_cache_environment
 from trainflow.protocol.placeholders import PLACEHOLDERS, RANK, placeholders_in
 from trainflow.protocol.plan import Launcher
-from trainflow.protocol.pods import HELPERS_MOUNT, MOUNTS, SCRATCH_MOUNT, WORKSPACE
+from trainflow.protocol.pods import HELPERS_MOUNT, LOCAL_CHECKPOINTS_MOUNT, MOUNTS, SCRATCH_MOUNT, WORKSPACE
 from trainflow.protocol.publication import KEPT_GIB
 from trainflow.spec.code import MOST_LEFT_OUT, is_code
 from trainflow.spec.empty import empty_dict, empty_list
@@ -38,7 +38,7 @@ SHARED_MEMORY_GIB = 8
 
 MAX_KEPT_GIB = 16384
 
-OUR_MOUNTS = (*MOUNTS, SCRATCH_MOUNT, HELPERS_MOUNT, WORKSPACE)
+OUR_MOUNTS = (*MOUNTS, SCRATCH_MOUNT, LOCAL_CHECKPOINTS_MOUNT, HELPERS_MOUNT, WORKSPACE)
 RESERVED_FOLDERS = (*(mount.lstrip("/") for mount in OUR_MOUNTS), "tmp", "dev", "proc", "sys")
 """Folders at the root of every container that no volume of a spec may hide."""
 

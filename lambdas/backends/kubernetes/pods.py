@@ -44,6 +44,7 @@ from trainflow.protocol.pods import (
     CLAIM,
     HELPERS,
     HELPERS_MOUNT,
+    LOCAL_CHECKPOINTS_MOUNT,
     MOUNTS,
     SCRATCH_MOUNT,
     SERVICE_ACCOUNT,
@@ -75,6 +76,9 @@ SMALL_LIMITS = {"memory": "2Gi"}
 """Staging and publishing stream: their memory does not grow with the data. Nor does an init container's, which asks
 for less than the gang's own container does, and so for nothing: the larger of the two counts for the pod."""
 
+
+LOCAL_CHECKPOINTS = LOCAL_CHECKPOINTS_MOUNT.lstrip("/")
+"""Name of the volume in memory. Its files count as memory of the container, whose limit is all that a pod may have."""
 
 TERMINATION_MESSAGE = {
     "terminationMessagePath": RESULT_FILE,
@@ -198,6 +202,9 @@ def _volumes(job: Job) -> list[dict[str, Any]]:
         volumes.append({"name": "tmp", "emptyDir": {}})
     if _has_scratch(job):
         volumes.append({"name": "scratch", "emptyDir": {}})
+    if job.local_checkpoints_gib is not None:
+        size = f"{job.local_checkpoints_gib}Gi"
+        volumes.append({"name": LOCAL_CHECKPOINTS, "emptyDir": {"medium": "Memory", "sizeLimit": size}})
     if job.helpers_image:
         volumes.append({"name": "helpers", "emptyDir": {}})
     if job.code:
@@ -350,6 +357,8 @@ def _mounts(job: Job) -> list[dict[str, Any]]:
         mounts.append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108  (the container's own)
     if _has_scratch(job):
         mounts.append({"name": "scratch", "mountPath": SCRATCH_MOUNT})
+    if job.local_checkpoints_gib is not None:
+        mounts.append({"name": LOCAL_CHECKPOINTS, "mountPath": LOCAL_CHECKPOINTS_MOUNT})
     for name, volume in _further_volumes(job):
         read_only = volume.read_only or volume.config_map is not None
         mounts.append({"name": name, "mountPath": volume.mount, **({"readOnly": True} if read_only else {})})

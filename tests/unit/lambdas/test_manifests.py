@@ -278,6 +278,34 @@ def test_pods_on_nodes_without_nvme_disks_have_none(backend: BackendName) -> Non
 
 
 @each_backend
+@pytest.mark.parametrize(
+    ("kept", "folder", "volumes"),
+    [
+        (
+            {"gib": 24},
+            "/local-checkpoints",
+            [{"name": "local-checkpoints", "emptyDir": {"medium": "Memory", "sizeLimit": "24Gi"}}],
+        ),
+        ({"medium": "nvme"}, "/scratch/.trainflow-checkpoints", []),
+    ],
+)
+def test_a_training_has_a_folder_of_its_node_for_checkpoints(
+    backend: BackendName, kept: dict[str, Any], folder: str, volumes: list[dict[str, Any]]
+) -> None:
+    without, made = job(backend), job(backend, checkpoint={"keep_local": kept})
+    assert made.environment == {**without.environment, "TRAINFLOW_LOCAL_CHECKPOINTS": folder}
+    assert (made.plan, made.spec_hash == without.spec_hash) == (without.plan, False)
+    for pod, other in zip(pods(made), pods(without), strict=True):
+        assert [each for each in pod["volumes"] if each not in other["volumes"]] == volumes
+        mounts = [{"name": each["name"], "mountPath": folder} for each in volumes]
+        container, before = pod["containers"][0], other["containers"][0]
+        assert [each for each in container["volumeMounts"] if each not in before["volumeMounts"]] == mounts
+        assert container["resources"] == before["resources"], "its files count as memory of the pod, which has all"
+    for stage in (Stage.PRECOMPILE, Stage.PREFLIGHT, Stage.PUBLISH):
+        assert "TRAINFLOW_LOCAL_CHECKPOINTS" not in job(backend, stage, checkpoint={"keep_local": kept}).environment
+
+
+@each_backend
 def test_an_image_that_needs_its_root_can_have_it(backend: BackendName) -> None:
     workload = {"script": "mine.py", "image": "i", "writable_root": True}
     for pod in pods(job(backend, workload=workload)):

@@ -282,7 +282,65 @@ REFUSED = {
     ),
     "checkpoints of our own program": (
         spec_with(checkpoint={"path": "step-{step}"}),
-        "checkpoint is set, but trainer.pretrain finds its checkpoints itself; remove the section.",
+        "checkpoint.path is set, but trainer.pretrain finds its checkpoints itself; remove all fields of the section "
+        "but keep_local.",
+    ),
+    "checkpoints of another program without a path": (
+        spec_with(workload__module="mine", checkpoint={"resume": ["--resume"]}),
+        "checkpoint.path is missing; add the path of the program's checkpoints below the run's folder.",
+    ),
+    "another program's checkpoints on the nodes": (
+        spec_with(workload__module="mine", checkpoint={"path": "step-{step}", "keep_local": {"gib": 1}}),
+        "checkpoint.keep_local is for Trainflow's own programs, and any other writes its checkpoints itself; remove "
+        "it.",
+    ),
+    "a folder in memory without a size": (
+        spec_with(checkpoint={"keep_local": {}}),
+        "checkpoint.keep_local: gib is missing, which limits the folder in memory; add it, at best three times a "
+        "checkpoint's size.",
+    ),
+    "a size of a folder on disks": (
+        spec_with(checkpoint={"keep_local": {"medium": "nvme", "gib": 8}}),
+        "checkpoint.keep_local: gib limits memory, but medium is 'nvme'; remove it.",
+    ),
+    "more checkpoints than fit into memory": (
+        spec_with(checkpoint={"keep_local": {"gib": 300}}),
+        "checkpoint.keep_local.gib is 300, but a pod on a trn1.32xlarge has 455 GiB of memory, and the program needs "
+        "half of it; use at most 227.",
+    ),
+    "more checkpoints than fit into the memory of a fallback": (
+        spec_with(
+            compute__instance_type="trn1.32xlarge",
+            compute__fallback=["trn1.2xlarge"],
+            compute__num_nodes=1,
+            compute__processes_per_node=2,
+            checkpoint={"keep_local": {"gib": 100}},
+        ),
+        "checkpoint.keep_local.gib is 100, but a pod on a trn1.2xlarge has ",
+    ),
+    "disks that the nodes lack": (
+        spec_with(
+            compute__instance_type="c7i.4xlarge",
+            compute__processes_per_node=1,
+            checkpoint={"keep_local": {"medium": "nvme"}},
+        ),
+        "checkpoint.keep_local.medium is 'nvme', but a c7i.4xlarge has no such disks; use 'memory'.",
+    ),
+    "checkpoints on nodes without restarts in the pods": (
+        spec_with(limits__restart_in_place=False, checkpoint={"keep_local": {"gib": 8}}),
+        "checkpoint.keep_local helps restarts in the pods, but limits.restart_in_place is false; change one of them.",
+    ),
+    "checkpoints on nodes without restarts": (
+        spec_with(limits__max_restarts=0, checkpoint={"keep_local": {"gib": 8}}),
+        "checkpoint.keep_local helps restarts in the pods, but limits.max_restarts is 0; change one of them.",
+    ),
+    "checkpoints on nodes of Slurm": (
+        slurm(checkpoint={"keep_local": {"gib": 8}}),
+        "checkpoint.keep_local helps restarts in the pods, which Slurm's jobs do not have; remove it.",
+    ),
+    "checkpoints on nodes of elastic gangs": (
+        elastic(min_nodes=1, max_nodes=2) | {"checkpoint": {"keep_local": {"gib": 8}}},
+        "checkpoint.keep_local helps restarts in the pods, which elastic gangs do not have; remove it.",
     ),
     "checkpoints outside of the run's folder": (
         spec_with(checkpoint={"path": "../step-{step}"}),

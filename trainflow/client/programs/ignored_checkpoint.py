@@ -23,7 +23,8 @@ def ignored_checkpoint(spec: RunSpec, *, folder: Path | None = None) -> str | No
         spec: The spec.
         folder: Folder of the spec, with the source of `workload.code`; None if it is not at hand.
     """
-    if spec.checkpoint is None or spec.checkpoint.resume or _reads_variable(spec, folder):
+    described = spec.described_checkpoint
+    if described is None or described.resume or _reads_variable(spec, folder):
         return None
     return (
         f"checkpoint.resume is empty, so a restarted or continued program begins anew unless it reads "
