@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
@@ -65,9 +67,24 @@ def calm(twin: Twin, tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
     return start(twin, parse_run_spec(spec_with_checkpoints()), "demo-0000000calm", tmp_path_factory.mktemp("calm"))
 
 
+def keeps_its_own(process: psutil.Process) -> bool:
+    """Whether the checkpoint of a process's node is complete, if its node keeps any."""
+    folder = process.environ().get("TRAINFLOW_LOCAL_CHECKPOINTS")
+    seen = Path(f"/proc/{process.pid}/root{folder}") / "checkpoints"  # its own root file system, behind walls
+    return folder is None or any(seen.glob("*.json"))
+
+
 @contextmanager
-def killed_after_its_first_checkpoint(twin: Twin, run_id: str) -> Iterator[list[dict[str, str]]]:
-    """Kill rank 1 of a run once there is a checkpoint; the variables of its killed processes are added to the list."""
+def killed_after_its_first_checkpoint(
+    twin: Twin, run_id: str, *, whole_pod: bool = False
+) -> Iterator[list[dict[str, str]]]:
+    """Kill rank 1 of a run once there is a checkpoint; the variables of its killed processes are added to the list.
+
+    Args:
+        twin: The twin.
+        run_id: The run.
+        whole_pod: Whether the processes that started it are killed first.
+    """
     killed: list[dict[str, str]] = []
     checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"
 
@@ -75,9 +92,15 @@ def killed_after_its_first_checkpoint(twin: Twin, run_id: str) -> Iterator[list[
         while not list(checkpoints.glob("*")):
             if stopping.wait(0.05):
                 return
+        while not all(map(keeps_its_own, processes_of(run_id, RANK="1", TRAINFLOW_STAGE="training"))):
+            if stopping.wait(0.02):
+                return
         for process in processes_of(run_id, RANK="1", TRAINFLOW_STAGE="training"):
             killed.append(process.environ())
-            process.kill()
+            of_run = {each.pid for each in processes_of(run_id)}
+            starters = [each for each in process.parents() if each.pid in of_run] if whole_pod else []
+            for each in (*reversed(starters), process):
+                each.kill()
 
     stopping = threading.Event()
     killer = threading.Thread(target=kill_a_worker)
@@ -104,6 +127,49 @@ def test_a_killed_worker_is_started_again_in_its_pods(twin: Twin, calm: RunRecor
     assert {variables.get("OMP_WAIT_POLICY") for variables in killed} == {"PASSIVE"}, "nodes share this machine's cores"
     assert disturbed.metrics_published is not None
     assert (disturbed.metrics_published.gaps, disturbed.metrics_published.duplicates) == (0, 0)
+    assert disturbed.training is not None and calm.training is not None
+    assert (disturbed.training.steps, disturbed.training.last_loss) == (calm.training.steps, calm.training.last_loss)
+    assert_nothing_is_left(twin, run_id)
+
+
+def logs_of(folder: Path, run_id: str, attempt: int) -> str:
+    """The log of rank 0's pod."""
+    return "".join(file.read_text() for file in (folder / run_id / "logs").glob(f"*-training-{attempt}-0-*.log"))
+
+
+def spec_that_keeps_checkpoints_on_nodes() -> dict[str, Any]:
+    spec = spec_with_checkpoints()
+    spec["limits"] = {"restart_in_place": True}
+    return spec | {"checkpoint": {"keep_local": {"gib": 1}}}
+
+
+def test_a_worker_that_is_started_again_in_its_pods_loads_the_checkpoint_of_its_node(
+    twin: Twin, calm: RunRecord, tmp_path: Path
+) -> None:
+    run_id = "demo-000-near-me"
+    with killed_after_its_first_checkpoint(twin, run_id) as killed:
+        disturbed = start(twin, parse_run_spec(spec_that_keeps_checkpoints_on_nodes()), run_id, tmp_path)
+
+    assert (disturbed.error, disturbed.status) == (None, "SUCCEEDED")
+    assert [restart.in_place for restart in disturbed.restarts] == [True]
+    (folder,) = {variables["TRAINFLOW_LOCAL_CHECKPOINTS"] for variables in killed}
+    assert not folder.startswith(str(twin.home / "volumes")), "the folder is the pod's"
+    assert re.search(r"Resuming from step-\d+\.pt, from memory or disks of the nodes", logs_of(tmp_path, run_id, 1))
+    assert disturbed.training is not None and calm.training is not None
+    assert (disturbed.training.steps, disturbed.training.last_loss) == (calm.training.steps, calm.training.last_loss)
+    assert_nothing_is_left(twin, run_id)
+
+
+def test_pods_that_replace_lost_ones_load_the_shared_checkpoint(twin: Twin, calm: RunRecord, tmp_path: Path) -> None:
+    """The whole pod of rank 1 dies, supervisor and all, and its memory with it."""
+    run_id = "demo-0000pod-lost"
+    with killed_after_its_first_checkpoint(twin, run_id, whole_pod=True):
+        disturbed = start(twin, parse_run_spec(spec_that_keeps_checkpoints_on_nodes()), run_id, tmp_path)
+
+    assert (disturbed.error, disturbed.status) == (None, "SUCCEEDED")
+    assert [restart.in_place for restart in disturbed.restarts] == [False]
+    resumed = re.findall(r"Resuming from step-\d+\.pt, ([^,]+)", logs_of(tmp_path, run_id, 2))
+    assert resumed == ["verified"]
     assert disturbed.training is not None and calm.training is not None
     assert (disturbed.training.steps, disturbed.training.last_loss) == (calm.training.steps, calm.training.last_loss)
     assert_nothing_is_left(twin, run_id)

@@ -59,7 +59,9 @@ class Checkpoint(Section):
     @field_validator("path")
     @classmethod
     def _below_the_runs_folder(cls, path: str) -> str:
-        if not path or path.startswith("/") or {"", ".", ".."} & set(path.split("/")):
+        if not path:
+            return path  # of Trainflow's own programs, whose stored specs have the field, too
+        if path.startswith("/") or {"", ".", ".."} & set(path.split("/")):
             raise ValueError(f"must be a path below the run's folder, without '.' and '..', got {path!r}")
         if any(ANY_FOLDERS in part and part != ANY_FOLDERS for part in path.split("/")):
             raise ValueError(f"must have '{ANY_FOLDERS}' as a whole name, for any folders, got {path!r}")

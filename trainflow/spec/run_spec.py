@@ -558,7 +558,13 @@ class RunSpec(Section):
         checkpoint, workload = self.checkpoint, self.workload
         if checkpoint is None:
             return self
-        others = sorted(checkpoint.model_fields_set - {"keep_local"})
+        # A stored spec has every field.
+        defaults = Checkpoint()
+        others = [
+            name
+            for name in Checkpoint.model_fields
+            if name != "keep_local" and getattr(checkpoint, name) != getattr(defaults, name)
+        ]
         problem: str | None = None
         if not workload.is_ours and not checkpoint.path:
             problem = "checkpoint.path is missing; add the path of the program's checkpoints below the run's folder"

@@ -20,6 +20,15 @@ from trainflow.spec.section import FOLDER, Section
 from trainflow.workflow.run import job_name, run_id_for
 
 
+def test_checkpoints_of_own_programs_stay_on_the_nodes_in_a_stored_spec() -> None:
+    """The workflow hands on a spec with all of its fields."""
+    spec = parse_run_spec(spec_with(checkpoint={"keep_local": {"gib": 8}}))
+    assert parse_run_spec(spec.model_dump(mode="json")) == spec
+    assert spec.described_checkpoint is None
+    described = parse_run_spec(spec_with(workload__module="mine", checkpoint={"path": "step-{step}"}))
+    assert described.described_checkpoint == described.checkpoint
+
+
 def elastic(**limits: int) -> dict[str, Any]:
     return spec_with(compute__backend="pytorchjob", compute__elastic=limits)
 
