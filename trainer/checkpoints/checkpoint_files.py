@@ -170,9 +170,10 @@ def is_copied(record: Record, output_dir: Path) -> bool:
 
 
 def complete_ones(output_dir: Path) -> dict[int, Record]:
-    """Records of the checkpoints in a folder of the node, by their steps; contents are not read.
+    """Records of the checkpoints in a folder, by their steps; contents are not read.
 
-    The folder is lost with the pod. So only a killed process leaves an incomplete checkpoint, and it lacks its record.
+    A folder of the node is lost with the pod. So only a killed process leaves an incomplete checkpoint there, and it
+    lacks its record.
     """
     found: dict[int, Record] = {}
     for path in (output_dir / FOLDER).glob("step-*.pt"):

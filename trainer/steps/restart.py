@@ -18,6 +18,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainer.checkpoints import checkpoint_files
 from trainer.runtime import descendants
 from trainer.runtime.commands import SignalForwarding
 from trainer.runtime.node import SHARED_NOTES, Node
@@ -192,8 +193,11 @@ def _is_useful(rounds: Rounds) -> bool:
 
 
 def _newest_checkpoint(node: Node) -> int | None:
-    step = node.plan.resume
-    return None if step is None else resume.newest_number(step, node)
+    """Number of the newest complete checkpoint; one of Trainflow's own programs, where the plan describes no others."""
+    if node.plan.resume is not None:
+        return resume.newest_number(node.plan.resume, node)
+    run_dir = node.environment.run_dir
+    return None if run_dir is None else max(checkpoint_files.complete_ones(run_dir), default=None)
 
 
 def _begin_round(rounds: Rounds, cause_node: int, reason: str) -> None:
@@ -204,9 +208,10 @@ def _begin_round(rounds: Rounds, cause_node: int, reason: str) -> None:
         attempt=int(attempt) if attempt.isdecimal() else 1, round=rounds.round, node=cause_node, reason=reason
     )
     print(restarted_line(restarted), flush=True)
+    rounds.checkpoint = _newest_checkpoint(rounds.node)
     if rounds.node.plan.resume is None:
         return
     os.environ.pop(variables.CHECKPOINT, None)
     prepared = resume.prepare(rounds.node.plan.resume, rounds.node, round_number=rounds.round)
     os.environ.update(prepared.variables)
-    rounds.added, rounds.checkpoint = prepared.words, _newest_checkpoint(rounds.node)
+    rounds.added = prepared.words

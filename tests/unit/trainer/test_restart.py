@@ -16,9 +16,13 @@ from typing import Any
 import pytest
 
 from tests.fakes.plans import launch_of, supervised
+from tests.unit.trainer.test_checkpoint_files import write
 from tests.waiting import wait_until
+from trainer.runtime.environment import read
+from trainer.runtime.node import Node
+from trainer.steps import restart
 from trainflow.protocol import variables
-from trainflow.protocol.plan import Report, Restart, Resume
+from trainflow.protocol.plan import Plan, Report, Restart, Resume
 from trainflow.protocol.restart_line import parse_restarted_line
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="orphans are found on Linux only")
@@ -194,6 +198,23 @@ def test_a_killed_supervisor_ends_the_pods_of_the_others(tmp_path: Path) -> None
         os.kill(orphan, signal.SIGKILL)  # in a pod, the kernel ends all processes with the first one
         assert all(running.codes())
         assert running.restarts() == []
+
+
+def test_a_checkpoint_of_our_own_programs_shows_that_a_round_was_useful(tmp_path: Path) -> None:
+    """Their plan describes no checkpoints."""
+    launch = launch_of("train.py")
+    environment = read({variables.RUN_DIR: str(tmp_path)})
+    node = Node(plan=Plan(launch=launch, restart=Restart(job="job-1")), environment=environment)
+    rounds = restart.Rounds(node=node, added=(), start=lambda _node, _added: [])
+    assert restart._is_useful(rounds)
+    for step in (10, 20):
+        write(tmp_path, step)
+        restart._begin_round(rounds, 0, BY_SIGKILL)
+        assert not restart._is_useful(rounds), "nothing is newer than at the restart"
+        write(tmp_path, step + 5).record_path.unlink()
+        assert not restart._is_useful(rounds), "a checkpoint without its record is not complete"
+    write(tmp_path, 25)
+    assert restart._is_useful(rounds)
 
 
 def test_a_pod_that_is_asked_to_end_is_not_restarted(tmp_path: Path) -> None:
