@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from benchmarks import (
+    checkpoints,
     cli,
     failures,
     faults,
@@ -26,6 +27,7 @@ from benchmarks.result import Result
 
 BENCHMARKS: Mapping[str, Callable[[], Result]] = {
     "aws": aws,
+    "checkpoints": checkpoints.run,
     "cli": cli.run,
     "failures": failures.run,
     "faults": faults.run,
