@@ -16,10 +16,12 @@ from trainflow.workflow.run import Run
 
 @dataclass(frozen=True)
 class Capacity:
-    """Number of ready nodes against the gang's size."""
+    """Number of ready nodes against the size of the gang and its spares."""
 
     nodes_ready: int
     nodes_wanted: int
+    nodes_needed: int | None = None
+    """Nodes without that the gang cannot be submitted; None for all that are wanted."""
     shortage: str | None = None
     """Message that more instances of the type cannot be had; None without one, or if it was not asked for."""
     pending_reason: str | None = None
@@ -36,7 +38,8 @@ class Capacity:
     @property
     def ready(self) -> bool:
         """Whether the gang can be submitted: all nodes or none, and nothing is left to request."""
-        return self.nodes_ready >= self.nodes_wanted and not self.termination_refused
+        needed = self.nodes_wanted if self.nodes_needed is None else self.nodes_needed
+        return self.nodes_ready >= needed and not self.termination_refused
 
 
 def count_ready(nodes: Iterable[Node], compute: Compute, *, used_by_others: Collection[str]) -> int:

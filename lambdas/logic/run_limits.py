@@ -53,7 +53,7 @@ def held(
     """
     compute = run.spec.compute
     price = usd_per_hour(compute.instance_type, region=region) or 0.0
-    return spending.at_rate(min(nodes_ready, compute.num_nodes) * price, now=now, nodes_end_at=nodes_end_at)
+    return spending.at_rate(min(nodes_ready, compute.held_nodes) * price, now=now, nodes_end_at=nodes_end_at)
 
 
 def require_within_limits(

@@ -30,8 +30,6 @@ from trainflow.nodes.instances import nodegroup_name
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run_record import RunRecord
 
-LOST_NODE_RUN = "demo-000lost-node"
-
 
 @pytest.fixture(scope="module")
 def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
@@ -276,10 +274,10 @@ def test_a_program_without_steps_that_dies_at_the_same_checkpoint_ends_the_run(t
     assert sorted(errors) == ["CheckpointUnusable", *["WorkerFailed"] * 3], errors
 
 
-def pods_of(api: ApiClient, attempt: int) -> dict[str, str]:
+def pods_of(api: ApiClient, run_id: str, attempt: int) -> dict[str, str]:
     """Nodes of the training's pods of one attempt, by the pods' names."""
-    found = api.get("/api/v1/pods", labelSelector=f"{RUN_LABEL}={LOST_NODE_RUN}")["items"]
-    named = f"{LOST_NODE_RUN}-training-{attempt}-"
+    found = api.get("/api/v1/pods", labelSelector=f"{RUN_LABEL}={run_id}")["items"]
+    named = f"{run_id}-training-{attempt}-"
     return {
         pod["metadata"]["name"]: pod["spec"]["nodeName"]
         for pod in found
@@ -287,28 +285,32 @@ def pods_of(api: ApiClient, attempt: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("spares", [0, 1])
 def test_a_run_whose_rank_0_loses_its_node_goes_on_with_another_one(
-    twin: Twin, calm: RunRecord, tmp_path: Path
+    twin: Twin, calm: RunRecord, tmp_path: Path, spares: int
 ) -> None:
+    """With a spare, its gang is placed at the first poll for nodes."""
+    run_id, spec = f"demo-000lost-node{spares}", spec_with_checkpoints()
+    spec["compute"]["spares"] = spares
     api = ApiClient(load_connection(twin.kubeconfig))
-    checkpoints = twin.home / "volumes" / "runs" / LOST_NODE_RUN / "checkpoints"
+    checkpoints = twin.home / "volumes" / "runs" / run_id / "checkpoints"
     stopping, seen = threading.Event(), dict[int, dict[str, str]]()
 
     def lose_the_node_of_rank_0() -> None:
         while not list(checkpoints.glob("*")):
             if stopping.wait(0.05):
                 return
-        seen[1] = pods_of(api, 1)
-        node = next(node for pod, node in seen[1].items() if pod.startswith(f"{LOST_NODE_RUN}-training-1-0"))
+        seen[1] = pods_of(api, run_id, 1)
+        node = next(node for pod, node in seen[1].items() if pod.startswith(f"{run_id}-training-1-0"))
         api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [OUT_OF_SERVICE]}})
         seen[0] = {"lost": node}
         while not stopping.wait(0.05) and len(seen.get(2, {})) < 2:
-            seen[2] = pods_of(api, 2)
+            seen[2] = pods_of(api, run_id, 2)
 
     thread = threading.Thread(target=lose_the_node_of_rank_0)
     thread.start()
     try:
-        record = start(twin, parse_run_spec(spec_with_checkpoints()), LOST_NODE_RUN, tmp_path)
+        record = start(twin, parse_run_spec(spec), run_id, tmp_path)
     finally:
         stopping.set()
         thread.join()
@@ -320,4 +322,7 @@ def test_a_run_whose_rank_0_loses_its_node_goes_on_with_another_one(
     assert seen[0]["lost"] not in seen[2].values()
     assert record.training is not None and calm.training is not None
     assert (record.training.steps, record.training.last_loss) == (calm.training.steps, calm.training.last_loss)
-    assert_nothing_is_left(twin, LOST_NODE_RUN)
+    states = [visit.name for visit in record.states]
+    after_loss = states[states.index("DeleteJob") :]
+    assert (after_loss.count("EnsureCapacity") == 1) == (spares == 1)
+    assert_nothing_is_left(twin, run_id)

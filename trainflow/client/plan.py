@@ -66,6 +66,8 @@ class Plan:
     region: str
     backend: str
     num_nodes: int
+    spares: int
+    """Further nodes that the run holds; prices count them."""
     processes: int
     candidates: Sequence[Candidate]
     precompiles: bool
@@ -124,7 +126,7 @@ def plan_of(
     """
     compute = spec.compute
     candidates = [
-        _candidate(name, region=region, num_nodes=compute.num_nodes, spot=(spot or {}).get(name))
+        _candidate(name, region=region, num_nodes=compute.held_nodes, spot=(spot or {}).get(name))
         for name in (compute.instance_type, *compute.fallback)
     ]
     price, document = candidates[0].usd_per_hour, spec.model_dump(mode="json")
@@ -140,6 +142,7 @@ def plan_of(
         region=region,
         backend=compute.backend,
         num_nodes=compute.num_nodes,
+        spares=compute.spares,
         processes=compute.world_size,
         candidates=candidates,
         precompiles=spec.precompiles,

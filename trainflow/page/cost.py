@@ -36,8 +36,10 @@ def forecast(snapshot: RunState) -> Forecast | None:
     if not isinstance(compute, Mapping):
         return None
     instance_type, nodes = snapshot.instance_type or compute.get("instance_type"), compute.get("num_nodes")
-    if not isinstance(instance_type, str) or not isinstance(nodes, int):
+    spares = compute.get("spares", 0)
+    if not isinstance(instance_type, str) or not isinstance(nodes, int) or not isinstance(spares, int):
         return None
+    nodes += spares
     if snapshot.cost is None and snapshot.status is not RunStatus.RUNNING:
         return None
     region = region_of(snapshot.arn)

@@ -15,11 +15,13 @@ def require_fit(spec: RunSpec, *, nodegroup: str, maximum: int) -> None:
         maximum: The most nodes that it may have.
 
     Raises:
-        GangTooLarge: If the gang has more nodes.
+        GangTooLarge: If the gang and its spares have more nodes.
     """
-    if spec.compute.num_nodes > maximum:
+    compute = spec.compute
+    if compute.held_nodes > maximum:
+        spares = f" and compute.spares is {compute.spares}" if compute.spares else ""
         raise GangTooLarge(
-            f"compute.num_nodes is {spec.compute.num_nodes}, but the node group '{nodegroup}' may have at most "
+            f"compute.num_nodes is {compute.num_nodes}{spares}, but the node group '{nodegroup}' may have at most "
             f"{maximum} nodes."
         )
 

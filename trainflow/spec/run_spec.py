@@ -91,6 +91,9 @@ class Compute(Section):
     num_nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Nodes of the gang. They start together or not at all. A trn1.2xlarge lacks EFA, so a gang of them has one
     node."""
+    spares: Annotated[int, Field(ge=0, le=64)] = 0
+    """Further nodes of the type that the run holds, so that its gang is placed at once after the loss of a node. They
+    are idle until then, and cost as much as the others. Not for backend `slurm` and elastic gangs."""
     processes_per_node: Annotated[int, Field(ge=1)] = 1
     """Training processes on each node. Neuron supports 1 or 2 on a trn1.2xlarge; 1, 2, 8 or 32 on a trn1.32xlarge and a
     trn1n.32xlarge; 1, 4, 16 or 64 on a trn2.48xlarge. CPU instances take up to one a vCPU."""
@@ -158,6 +161,7 @@ class Compute(Section):
             self._priority_of_others(),
             self._fallback_of_others(),
             self._elastic_of_others(),
+            self._spares_of_others(),
         ):
             if problem:
                 raise ValueError(problem)
@@ -200,6 +204,18 @@ class Compute(Section):
         if not low <= self.num_nodes <= high:
             return f"num_nodes is {self.num_nodes}, but elastic allows {low} to {high}; choose a number between"
         return None
+
+    def _spares_of_others(self) -> str | None:
+        if self.spares == 0 or (self.elastic is None and not self.backend_description.needs_slurm):
+            return None
+        if self.elastic is not None:
+            return f"spares is {self.spares}, but an elastic gang goes on with fewer nodes; remove one of them"
+        return f"spares is {self.spares}, but Slurm's jobs wait in a partition, which holds none for a run; remove it"
+
+    @property
+    def held_nodes(self) -> int:
+        """Nodes that the run holds: those of the gang, and its spares."""
+        return self.num_nodes + self.spares
 
     @property
     def backend_description(self) -> BackendDescription:

@@ -52,7 +52,7 @@ def ensure_nodes(
     compute = run.spec.compute
     mine = run.failed_nodes.avoided
     nodegroup = nodegroups.size(nodegroup_name(compute.instance_type))
-    cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=mine)
+    cluster.claim_nodes(run.run_id, compute.instance_type, compute.held_nodes, avoided_nodes=mine)
     for _ in range(MAX_TRIES):
         grants = cluster.grants(
             compute.instance_type
@@ -72,10 +72,13 @@ def ensure_nodes(
             break
     capacity = Capacity(
         nodes_ready=compute.num_nodes - 1 if granted is None else granted,
-        nodes_wanted=compute.num_nodes,
+        nodes_wanted=compute.held_nodes,
+        nodes_needed=_needed(run, grants),
         waits_for=queue.blockage(run.run_id),
         ends_at=min((node.ends_at for node in nodes if node.ends_at is not None), default=None),
     )
+    if capacity.ready and capacity.nodes_ready < compute.held_nodes:
+        nodegroups.grow_to(nodegroup.name, queue.num_nodes + len(staying))  # another spare, while the gang trains
     if not capacity.ready:
         # Before it grows: nodes of an impossible gang cost money too.
         require_fit(run.spec, nodegroup=nodegroup.name, maximum=nodegroup.maximum)
@@ -109,7 +112,7 @@ def replace_bad_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, run: R
     """
     compute, avoided = run.spec.compute, run.failed_nodes.avoided
     if avoided:
-        cluster.claim_nodes(run.run_id, compute.instance_type, compute.num_nodes, avoided_nodes=avoided)
+        cluster.claim_nodes(run.run_id, compute.instance_type, compute.held_nodes, avoided_nodes=avoided)
         nodes = cluster.nodes(compute.instance_type)
         for node in replaceable_nodes(run.run_id, avoided, nodes, in_use=cluster.nodes_in_use()):
             cluster.cordon(node, run_id=run.run_id)
@@ -145,14 +148,20 @@ def _granted(cluster: KubernetesCluster, run: Run, grants: Grants, queue: NodeQu
     scheduler might place another run beside them, and leave them to the one that avoids them.
     """
     compute = run.spec.compute
-    left = queue.available(run.run_id, nodes_ready=nodes_ready)
-    if left < compute.num_nodes:
+    left = min(queue.available(run.run_id, nodes_ready=nodes_ready), compute.held_nodes)
+    if left < _needed(run, grants):
         return left
-    by_run = {**queue.held_by_others(run.run_id), run.run_id: compute.num_nodes}
+    by_run = {**queue.held_by_others(run.run_id), run.run_id: compute.held_nodes}
     # Stored also where the run has been granted them already: a grant outlives the claim of a run that was stopped, and
     # another run may be about to replace it.
     stored = cluster.store_grants(compute.instance_type, Grants(by_run=by_run, version=grants.version))
-    return compute.num_nodes if stored else None
+    return left if stored else None
+
+
+# Decision 110: spares are waited for once. From then on they stand in for nodes that are lost.
+def _needed(run: Run, grants: Grants) -> int:
+    """Nodes that have to be ready for the run: with its spares until it has been granted nodes, then without."""
+    return run.spec.compute.num_nodes if run.run_id in grants.by_run else run.spec.compute.held_nodes
 
 
 def release_nodes(cluster: KubernetesCluster, nodegroups: Nodegroups, instance_type: str) -> int:

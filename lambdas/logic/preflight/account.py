@@ -102,14 +102,15 @@ def _quota(compute: Compute, nodegroup: Nodegroup, quota: Quota | Unknown | None
     if isinstance(quota, Unknown):
         yield Note(f"compute.num_nodes: whether the vCPU quota is enough: {quota.reason}.")
         return
-    vcpus = compute.instance.vcpus
-    gang = f"compute.num_nodes: {compute.num_nodes} x {compute.instance_type} take {compute.num_nodes * vcpus} vCPUs"
+    vcpus, nodes = compute.instance.vcpus, compute.held_nodes
+    fields = "compute.num_nodes and compute.spares" if compute.spares else "compute.num_nodes"
+    gang = f"{fields}: {nodes} x {compute.instance_type} take {nodes * vcpus} vCPUs"
     allowed = f"the quota '{quota.name}' ({quota.code}) allows {quota.limit:g}"
-    if compute.num_nodes * vcpus > quota.limit:
+    if nodes * vcpus > quota.limit:
         yield Problem(f"{gang}, but {allowed}; ask for fewer nodes, or ask AWS for more (Service Quotas, EC2).")
     elif isinstance(quota.in_use, Unknown):
         yield Note(f"{gang} and {allowed}; how many of them are in use: {quota.in_use.reason}.")
-    elif quota.in_use + max(0, compute.num_nodes - nodegroup.desired) * vcpus > quota.limit:
+    elif quota.in_use + max(0, nodes - nodegroup.desired) * vcpus > quota.limit:
         yield Note(
             f"{gang} and {allowed}, of which {quota.in_use:g} were in use some minutes ago; the run waits up to "
             "limits.capacity_timeout_minutes for them."

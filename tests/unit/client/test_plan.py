@@ -64,6 +64,17 @@ def test_a_plan_has_the_price_of_all_nodes_and_the_bound() -> None:
     assert "estimate  none: the spec names no number of steps, such as workload.arguments.max_steps" in plan_text(plan)
 
 
+def test_spares_cost_as_much_as_the_nodes_of_the_gang() -> None:
+    spec = parse_run_spec(spec_with(compute__spares=1))
+    plan, without = plan_of(spec, region=REGION), plan_of(parse_run_spec(spec_with()), region=REGION)
+    assert (plan.num_nodes, plan.spares, plan.processes) == (2, 1, without.processes)
+    one = usd_per_hour("trn1.32xlarge", region=REGION)
+    assert one is not None
+    assert plan.candidates[0].usd_per_hour == pytest.approx(3 * one)
+    assert "2 × trn1.32xlarge and 1 spare, 64 processes" in plan_text(plan)
+    assert "2 × trn1.32xlarge, 64 processes" in plan_text(without)
+
+
 def test_a_price_that_is_not_known_is_said_so() -> None:
     plan = plan_of(parse_run_spec(spec_of()), region="mars-1")
     assert (plan.candidates[0].usd_per_hour, plan.max_usd) == (None, None)

@@ -13,13 +13,15 @@ from kubetwin.server import ApiServer
 from lambdas.backends.kubernetes import node_groups
 from lambdas.gateways.eks import Nodegroups
 from lambdas.gateways.kubernetes import KubernetesCluster
-from lambdas.logic.capacity import unclaimed_nodes
+from lambdas.logic.capacity import Capacity, unclaimed_nodes
 from tests.fakes.claims import TYPE, claim
 from tests.fakes.kubernetes_api import FakeKubernetesApi
 from tests.fakes.runs import run_of, spec_with
 from tests.unit.lambdas.conftest import CLUSTER, NAMESPACE, Aws
+from trainflow.errors import GangTooLarge
 from trainflow.kubernetes.connection import from_endpoint
-from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
+from trainflow.nodes.failed_nodes import FailedNodes
+from trainflow.nodes.instances import INSTANCE_TYPE_LABEL, nodegroup_name
 from trainflow.nodes.training_nodes import Grants
 from trainflow.workflow.run import Run
 
@@ -68,24 +70,84 @@ def connect(server: ApiServer, tmp_path: Path) -> Connect:
 def add_nodes(admin: KubernetesCluster, aws: Aws, count: int) -> None:
     admin._api.call("POST", "/api/v1/namespaces", body={"kind": "Namespace", "metadata": {"name": NAMESPACE}})
     for number in range(count):
-        metadata = {"name": f"node-{number}", "labels": {INSTANCE_TYPE_LABEL: TYPE}}
-        resources = {"aws.amazon.com/neuron": "1", "aws.amazon.com/neuroncore": "2"}
-        status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": resources}
-        admin._api.call("POST", "/api/v1/nodes", body={"kind": "Node", "metadata": metadata, "status": status})
-        admin._api.call(
-            "PUT", f"/api/v1/nodes/node-{number}/status", body={"kind": "Node", "metadata": metadata, "status": status}
-        )
+        add_node(admin, number)
     aws.add_nodegroup(TYPE, desired=count)
+
+
+def add_node(admin: KubernetesCluster, number: int) -> None:
+    metadata = {"name": f"node-{number}", "labels": {INSTANCE_TYPE_LABEL: TYPE}}
+    resources = {"aws.amazon.com/neuron": "1", "aws.amazon.com/neuroncore": "2"}
+    status = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": resources}
+    node = {"kind": "Node", "metadata": metadata, "status": status}
+    admin._api.call("POST", "/api/v1/nodes", body=node)
+    admin._api.call("PUT", f"/api/v1/nodes/node-{number}/status", body=node)
 
 
 def run_of_one_node(number: int) -> Run:
     return run_of(spec_with(compute={"instance_type": TYPE, "num_nodes": 1}), run_id=f"run-{number:016}")
 
 
-def is_ready(cluster: KubernetesCluster, run: Run) -> bool:
+def capacity_of(cluster: KubernetesCluster, run: Run) -> Capacity:
     return node_groups.ensure_nodes(
         cluster, Nodegroups(CLUSTER), run, waiting_since=datetime.now(UTC), replaces_bad_nodes=False
-    ).ready
+    )
+
+
+def is_ready(cluster: KubernetesCluster, run: Run) -> bool:
+    return capacity_of(cluster, run).ready
+
+
+def figures(capacity: Capacity) -> tuple[bool, int, int]:
+    """Whether the gang can be placed, its ready nodes, and those that it holds in all."""
+    return capacity.ready, capacity.nodes_ready, capacity.nodes_wanted
+
+
+def desired() -> int:
+    return Nodegroups(CLUSTER).size(nodegroup_name(TYPE)).desired
+
+
+@pytest.fixture
+def spared() -> Run:
+    """A run of one node and a spare."""
+    spec = spec_with(compute={"instance_type": TYPE, "num_nodes": 1, "spares": 1})
+    return run_of(spec, run_id="run-with-a-spare")
+
+
+def test_a_run_waits_for_its_spares_once_and_then_loses_a_node_without_a_wait(
+    aws: Aws, connect: Connect, spared: Run
+) -> None:
+    cluster, other = connect(), run_of_one_node(2)
+    add_nodes(cluster, aws, 1)
+    assert figures(capacity_of(cluster, spared)) == (False, 1, 2)
+    assert desired() == 2, "the spare is requested with the gang"
+    add_node(cluster, 1)
+    assert figures(capacity_of(cluster, spared)) == (True, 2, 2)
+    assert not is_ready(cluster, other), "a spare is the run's"
+    cluster.cancel(other.run_id)
+
+    cluster._api.call("DELETE", "/api/v1/nodes/node-0")
+    assert figures(capacity_of(cluster, spared)) == (True, 1, 2)
+    assert cluster.grants(TYPE).by_run == {spared.run_id: 2}
+    cluster._api.call("DELETE", "/api/v1/nodes/node-1")
+    assert figures(capacity_of(cluster, spared)) == (False, 0, 2)
+
+
+def test_a_bad_node_that_stays_is_made_up_for_by_another_spare(aws: Aws, connect: Connect, spared: Run) -> None:
+    cluster = connect()
+    add_nodes(cluster, aws, 2)
+    assert is_ready(cluster, spared)
+    avoiding = spared.model_copy(update={"failed_nodes": FailedNodes(avoided=("node-0",))})
+    assert figures(capacity_of(cluster, avoiding)) == (True, 1, 2)
+    assert desired() == 3
+
+
+def test_a_gang_that_fits_only_without_its_spares_is_refused(aws: Aws, connect: Connect) -> None:
+    cluster = connect()
+    add_nodes(cluster, aws, 1)
+    spec = spec_with(compute={"instance_type": TYPE, "num_nodes": 1, "spares": 16})
+    sentence = r"compute\.num_nodes is 1 and compute\.spares is 16, but the node group '.+' may have at most 16 nodes\."
+    with pytest.raises(GangTooLarge, match=sentence):
+        capacity_of(cluster, run_of(spec, run_id="run-with-spares"))
 
 
 def test_of_runs_that_poll_at_once_only_as_many_are_granted_as_there_are_nodes(aws: Aws, connect: Connect) -> None:

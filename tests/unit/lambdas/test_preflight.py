@@ -341,6 +341,12 @@ def test_a_gang_beyond_its_node_group_and_its_quota_has_two_problems() -> None:
     assert "(L-2C3B7624) allows 128" in sentences[1]
 
 
+def test_spares_count_for_the_quota() -> None:
+    account = dataclasses.replace(ACCOUNT, quota=dataclasses.replace(QUOTA, limit=256))
+    (sentence,) = problems(list(account_findings(parse_run_spec(spec_with(compute__spares=1)), NODEGROUP, account)))
+    assert "compute.num_nodes and compute.spares: 3 x trn1.32xlarge take 384 vCPUs, but the quota" in sentence
+
+
 def test_a_gang_that_waits_for_others_to_release_their_nodes_is_told_how_long() -> None:
     busy = dataclasses.replace(QUOTA, limit=384.0, in_use=256.0)
     assert noted(in_account(dataclasses.replace(NODEGROUP, desired=0), quota=busy)) == [

@@ -79,6 +79,11 @@ def test_nodes_cost_from_the_poll_that_finds_them_ready_and_not_after_they_are_g
     assert none.by(after(50)) == pytest.approx(1.5 * PRICE), "no more nodes than the gang has"
 
 
+def test_spares_cost_as_much_as_the_nodes_of_the_gang() -> None:
+    run = run_of(spec_with(compute__spares=1))
+    assert held(run, Spending(), nodes_ready=9, region=REGION, now=after(0)).usd_per_hour == pytest.approx(1.5 * PRICE)
+
+
 def test_the_limit_that_comes_first_ends_the_run() -> None:
     run = limited(max_total_hours=10, max_usd=5 * PRICE, deadline="2026-11-21T20:00:00Z")
     spending = Spending(usd_per_hour=PRICE, since=after(1))

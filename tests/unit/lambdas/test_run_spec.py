@@ -294,6 +294,14 @@ REFUSED = {
         "checkpoint.path is set, but trainer.pretrain finds its checkpoints itself; remove all fields of the section "
         "but keep_local.",
     ),
+    "spares of an elastic gang": (
+        elastic(min_nodes=1, max_nodes=2) | {"compute": {**elastic(min_nodes=1, max_nodes=2)["compute"], "spares": 1}},
+        "compute: spares is 1, but an elastic gang goes on with fewer nodes; remove one of them.",
+    ),
+    "spares of Slurm": (
+        slurm(compute__spares=1),
+        "compute: spares is 1, but Slurm's jobs wait in a partition, which holds none for a run; remove it.",
+    ),
     "checkpoints of another program without a path": (
         spec_with(workload__module="mine", checkpoint={"resume": ["--resume"]}),
         "checkpoint.path is missing; add the path of the program's checkpoints below the run's folder.",

@@ -56,6 +56,13 @@ def test_the_cost_so_far_is_the_records_and_the_hourly_price_that_of_all_nodes()
     assert "2 × trn1.32xlarge are held" in known.basis
 
 
+def test_spares_are_nodes_of_the_run() -> None:
+    spec = {"compute": {"instance_type": "trn1.32xlarge", "num_nodes": 2, "spares": 1}}
+    known = forecast(snapshot(cost=HELD, spec=spec))
+    assert known is not None
+    assert "3 × trn1.32xlarge are held" in known.basis
+
+
 def test_the_forecast_adds_the_time_that_the_training_still_takes() -> None:
     steps = tuple(Step(after(30 + number / 60), 0, number, 1.0, None, None) for number in range(1, 61))
 

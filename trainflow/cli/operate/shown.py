@@ -152,9 +152,10 @@ def plan_text(plan: Plan) -> str:
     """A plan for people."""
     first, *others = plan.candidates
     processes = count(plan.processes, "process")
+    spares = f" and {count(plan.spares, 'spare')}" if plan.spares else ""
     facts = [("place", plan.place)] if plan.place else []
     facts += [
-        ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}, {processes}, {plan.backend}"),
+        ("run", f"{plan.name}: {plan.num_nodes} × {first.instance_type}{spares}, {processes}, {plan.backend}"),
         ("price", f"{_price(first.usd_per_hour)} an hour in {plan.region}, on demand, while the nodes are up"),
         ("at most", f"{plan.max_hours:g} h for each job (limits.max_duration_hours): {_price(plan.max_usd)}"),
     ]
