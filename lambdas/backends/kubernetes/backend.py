@@ -21,7 +21,12 @@ from lambdas.gateways.held_objects import HeldObjects
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job, job_of
-from lambdas.logic.preflight.account import account_findings, image_room_findings, tools_image_findings
+from lambdas.logic.preflight.account import (
+    account_findings,
+    image_room_findings,
+    spares_findings,
+    tools_image_findings,
+)
 from lambdas.logic.preflight.admission import Admission, admission_findings, distinct_pods, placeholder_refused
 from lambdas.logic.preflight.findings import Finding, Problem, problems
 from trainflow.deployment.image_names import in_private_ecr
@@ -171,7 +176,7 @@ class KubernetesBackend(KubernetesCluster):
     def _account(self, spec: RunSpec) -> tuple[tuple[Zone, ...] | Unknown, list[Finding]]:
         """The zones of the gang's nodes, and findings about their number, zones and quota."""
         if self._deployment.cluster_makes_nodes:
-            return Unknown("the cluster makes the nodes by itself"), []
+            return Unknown("the cluster makes the nodes by itself"), list(spares_findings(spec.compute))
         others = [finding for other in spec.on_other_types() for finding in self._fallback(other)]
         try:
             nodegroup = self._nodegroups.size(nodegroup_name(spec.compute.instance_type))

@@ -95,6 +95,16 @@ def _offering(compute: Compute, facts: AccountFacts, named: str) -> Iterator[Fin
         )
 
 
+# Decision 104: placeholders hold nodes until the gang starts, and nothing holds any beside it.
+def spares_findings(compute: Compute) -> Iterator[Finding]:
+    """A problem if a run asks for spare nodes on a cluster that makes its nodes by itself."""
+    if compute.spares:
+        yield Problem(
+            f"compute.spares is {compute.spares}, but this cluster makes nodes for pods, and ends those without any; "
+            "remove it."
+        )
+
+
 def _quota(compute: Compute, nodegroup: Nodegroup, quota: Quota | Unknown | None) -> Iterator[Finding]:
     """A problem if the quota is below the gang's size; a note if others use it, who may release nodes in time."""
     if quota is None:

@@ -17,6 +17,7 @@ from lambdas.backends.registry import BACKENDS
 from lambdas.gateways.kubernetes import KubernetesCluster
 from lambdas.logic.autoscaling import blockage, newest_report
 from lambdas.logic.jobs import Job, job_of
+from lambdas.logic.preflight.account import spares_findings
 from lambdas.logic.preflight.admission import placeholder_refused
 from lambdas.logic.preflight.findings import Note, Problem
 from stacks.capacity.node_config import node_config
@@ -201,6 +202,14 @@ def test_a_refused_placeholder_is_a_problem_unless_others_use_the_quota() -> Non
     assert isinstance(missing, Problem)
     assert "stacks.tools.manifests" in str(missing) and PLACEHOLDER_PRIORITY in str(missing)
     assert isinstance(placeholder_refused(Refused("pods is forbidden: exceeded quota: runs")), Note)
+
+
+@pytest.mark.parametrize("spares", [0, 1, 2, 3, 5, 7])
+def test_spare_nodes_that_nothing_would_hold_are_refused(spares: int) -> None:
+    run = run_of(spec_with(compute={"instance_type": TYPE, "num_nodes": 2, "spares": spares}))
+    found = list(spares_findings(run.spec.compute))
+    assert [type(finding) for finding in found] == [Problem] * (spares > 0)
+    assert all(f"compute.spares is {spares}," in finding.sentence for finding in found)
 
 
 def test_only_such_a_cluster_lets_functions_hold_nodes() -> None:
