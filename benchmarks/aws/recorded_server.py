@@ -30,7 +30,7 @@ class ArchivedFunctions(LambdaRuntime):
         return {**variables, "LAMBDA_TASK_ROOT": str(self._unpacked(moto_function.code_bytes))}
 
     def _unpacked(self, archive: bytes) -> Path:
-        folder = Path(self._folder.name) / hashlib.sha256(archive).hexdigest()
+        folder = self._log_dir / "archives" / hashlib.sha256(archive).hexdigest()
         if not folder.exists():
             with zipfile.ZipFile(io.BytesIO(archive)) as files:
                 files.extractall(folder)
