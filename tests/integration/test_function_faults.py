@@ -117,7 +117,9 @@ def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     twin: Twin, plan: Plan, tmp_path: Path, kind: str
 ) -> None:
     mail = Mail(twin, f"fails-{kind}")
-    spec = steps_spec(max_steps=3, dies_by_signal_at=3) | {"limits": {"max_restarts": 1, "restart_in_place": False}}
+    # Rank 0 is located while it runs: a loaded machine looks at a gang every few seconds.
+    spec = steps_spec(max_steps=3, dies_by_signal_at=3, seconds_per_step=4.0)
+    spec["limits"] = {"max_restarts": 1, "restart_in_place": False}
     with plan.replaced(FirstTries(FAULTS[kind])):
         record = follow(twin, spec, f"fails-{kind}-000000aa", tmp_path)
     assert record.error is not None
