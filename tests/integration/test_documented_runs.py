@@ -51,6 +51,8 @@ ELSEWHERE = {
     "export RUN --local --mlflow URI": "test_tracking.py, beside MLflow's own server",
     "export RUN --local --mlflow http://127.0.0.1:5000": "test_tracking.py, beside MLflow's own server",
     "export RUN --local --wandb research": "test_tracking.py, in W&B's environment",
+    "doctor --place NAME --json": "test_doctor_of_place.py",
+    "doctor --place prod": "test_doctor_of_place.py",
     "tensorboard RUN --local": "test_operate.py, of a run that has published events",
 }
 """Commands that another test runs, and which one."""
