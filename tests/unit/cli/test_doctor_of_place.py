@@ -141,7 +141,6 @@ BROKEN_AWS: Broken = {
         "KmsKeyDisabled: The key is disabled.",
     ),
     "no cluster": ({"cluster": Absent()}, "cluster", "does not exist"),
-    "no node group": ({"nodegroups": []}, "node groups", "there is none"),
     "a node group without capacity": (
         {
             "nodegroups": [
@@ -251,6 +250,12 @@ def test_a_question_that_is_refused_is_skipped_with_the_permission(field: str) -
     found = list(aws_findings(replace(AWS, **refused)))
     assert REFUSED.reason in {finding.seen for finding in found if finding.outcome is Outcome.SKIPPED}
     assert not [finding for finding in found if finding.outcome is Outcome.FAILED]
+
+
+def test_a_deployment_whose_cluster_makes_the_nodes_is_well() -> None:
+    found = {finding.check: finding for finding in aws_findings(replace(AWS, nodegroups=[], addons=[]))}
+    assert Outcome.FAILED not in {finding.outcome for finding in found.values()}
+    assert found["node groups"].outcome is Outcome.SKIPPED
 
 
 @pytest.mark.parametrize("nodes", [0, 1, 2, 3, 5, 7])

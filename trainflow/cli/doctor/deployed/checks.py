@@ -54,8 +54,8 @@ def aws_findings(facts: AwsFacts) -> Iterator[Finding]:
     yield _subscriptions(facts.subscriptions)
     yield _alarms(facts.alarms)
     yield _cluster(facts.cluster)
-    yield _eks_parts("node groups", facts.nodegroups, "nodegroupName", f"No node group exists. {DEPLOY}")
-    yield _eks_parts("add-ons", facts.addons, "addonName", "")
+    yield _eks_parts("node groups", facts.nodegroups, "nodegroupName")
+    yield _eks_parts("add-ons", facts.addons, "addonName")
     yield _file_systems(facts.file_systems)
 
 
@@ -249,12 +249,12 @@ def _cluster(answer: Answer[Object]) -> Finding:
     return _judged("cluster", answer, f"No job can start. {DEPLOY}", judge)
 
 
-def _eks_parts(check: str, answer: Answer[Sequence[Object]], name_field: str, none: str) -> Finding:
+def _eks_parts(check: str, answer: Answer[Sequence[Object]], name_field: str) -> Finding:
     """The first node group or add-on that is not well."""
 
     def judge(parts: Sequence[Object]) -> Finding:
-        if not parts and none:
-            return _failed(check, "there is none", none)
+        if not parts:  # node groups: with `capacity.cluster` the cluster makes the nodes
+            return _skipped(check, "EKS manages none")
         for part in parts:
             name, status, issue = part[name_field], str(part.get("status", "")), _issue(part)
             if issue:
