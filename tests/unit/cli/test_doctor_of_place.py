@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
+from moto.iam.aws_managed_policies import aws_managed_policies_data
 
 from trainflow.cli.doctor.deployed.checks import aws_findings, cluster_findings
 from trainflow.cli.doctor.deployed.facts import Absent, AwsFacts, ClusterFacts, EventSource, FunctionState, Unasked
-from trainflow.cli.doctor.findings import Outcome
+from trainflow.cli.doctor.findings import Finding, Outcome
 from trainflow.observed.node import Node, read_node
 from trainflow.protocol.pods import CLAIM
 
@@ -220,25 +224,43 @@ def test_of_a_healthy_deployment_every_check_is_ok() -> None:
     assert len(names) == len(set(names)) == 27
 
 
+def named(found: Iterable[Finding], check: str, seen: str) -> set[str]:
+    """Require that a check has failed with these words and with advice; returns the other checks that have failed."""
+    failed = {finding.check: finding for finding in found if finding.outcome is Outcome.FAILED}
+    assert seen in failed[check].seen
+    assert failed[check].advice
+    return failed.keys() - {check}
+
+
 @pytest.mark.parametrize("name", BROKEN_AWS)
 def test_one_broken_part_in_aws_is_named(name: str) -> None:
     change, check, seen = BROKEN_AWS[name]
-    found = {finding.check: finding for finding in aws_findings(replace(AWS, **change))}
-    assert found[check].outcome is Outcome.FAILED
-    assert seen in found[check].seen
-    assert found[check].advice
-    others = {name for name, finding in found.items() if finding.outcome is Outcome.FAILED} - {check}
+    others = named(aws_findings(replace(AWS, **change)), check, seen)
     assert others <= {"lost uploads"}, "the queue's dead letters are unknown without the queue"
 
 
 @pytest.mark.parametrize("name", BROKEN_CLUSTER)
 def test_one_broken_part_of_the_cluster_is_named(name: str) -> None:
     change, check, seen = BROKEN_CLUSTER[name]
-    found = {finding.check: finding for finding in cluster_findings(replace(CLUSTER, **change))}
-    assert found[check].outcome is Outcome.FAILED
-    assert seen in found[check].seen
-    assert found[check].advice
-    assert {name for name, finding in found.items() if finding.outcome is Outcome.FAILED} == {check}
+    assert named(cluster_findings(replace(CLUSTER, **change)), check, seen) == set()
+
+
+ASKED = (
+    *("states:DescribeStateMachine", "lambda:GetFunctionConfiguration", "lambda:GetFunctionConcurrency"),
+    *("lambda:GetAlias", "lambda:ListEventSourceMappings", "s3:ListBucket", "s3:GetBucketNotification"),
+    *("sqs:GetQueueUrl", "sqs:GetQueueAttributes", "events:ListRuleNamesByTarget", "events:DescribeRule"),
+    *("scheduler:ListSchedules", "sns:ListSubscriptionsByTopic", "cloudwatch:DescribeAlarms", "eks:DescribeCluster"),
+    *("eks:ListNodegroups", "eks:DescribeNodegroup", "eks:ListAddons", "eks:DescribeAddon"),
+    *("fsx:DescribeFileSystems", "ssm:GetParameter"),
+)
+"""Actions of the questions to AWS (Service Authorization Reference)."""
+
+
+def test_the_documented_policy_lets_a_caller_ask_everything() -> None:
+    policy = json.loads(aws_managed_policies_data)["ReadOnlyAccess"]["Document"]
+    allowed = [action.lower() for statement in policy["Statement"] for action in statement["Action"]]
+    refused = {action for action in ASKED if not any(fnmatchcase(action.lower(), each) for each in allowed)}
+    assert refused == set()
 
 
 @pytest.mark.parametrize(

@@ -33,10 +33,9 @@ MAX_NAMES = 3
 READY = frozenset({"ACTIVE", "UPDATING"})
 """States of a cluster, a node group or an add-on that works (EKS API reference)."""
 
-TRANSIENT_FUNCTION = frozenset({"Pending"})
 WORKING_FUNCTION = frozenset({"Active", "Inactive"})
-"""States of a function that can be invoked: an inactive one is prepared again at its next call (Lambda developer guide,
-'Lambda function states')."""
+"""States of a function that can be used. The first call of an inactive one fails, and prepares it again (Lambda
+developer guide, 'Lambda function states')."""
 
 
 def aws_findings(facts: AwsFacts) -> Iterator[Finding]:
@@ -128,7 +127,7 @@ def _functions(answers: Mapping[str, Answer[FunctionState]]) -> Finding:
         reason = f" ({answer.reason})" if answer.reason else ""
         if answer.update == "Failed":
             return _failed("functions", f"the last update of {name} has failed{reason}", DEPLOY)
-        if answer.state in TRANSIENT_FUNCTION:
+        if answer.state == "Pending":
             return _failed("functions", f"{name} is {answer.state}{reason}", "Ask again in a minute.")
         if answer.state not in WORKING_FUNCTION:
             return _failed("functions", f"{name} is {answer.state}{reason}", DEPLOY)

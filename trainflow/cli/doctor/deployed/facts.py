@@ -66,7 +66,7 @@ class AwsFacts:
     functions: Mapping[str, Answer[FunctionState]]
     """Functions by their names without the deployment's."""
     aliases: Mapping[str, Answer[str]]
-    """Version behind the alias `live` of the functions that events call."""
+    """ARN of the alias `live` of the functions that events call."""
     artifact_bucket: Answer[str]
     data_bucket: Answer[str]
     """Names of the buckets that answer."""

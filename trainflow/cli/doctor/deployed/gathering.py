@@ -47,7 +47,7 @@ SHORTAGES = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailabl
 FSX_DRIVER = "fsx.csi.aws.com"
 
 
-def asked(question: Callable[[], _T]) -> Answer[_T]:
+def asked(question: Callable[[], Answer[_T]]) -> Answer[_T]:
     """The answer to a question to AWS or to the cluster."""
     try:
         return question()
@@ -71,23 +71,21 @@ def ask_aws(address: DeploymentAddress, client: Client, file_systems: Answer[Seq
     """
     name = address.plan_function.removesuffix("-Preflight") or address.deployment
     functions = {each.name: _function(client, name, each.name) for each in (*TASKS, *EVENT_HANDLERS)}
-    called_by_events = {each.name: _alias(client, name, each.name) for each in EVENT_HANDLERS}
+    aliases = {each.name: _alias(client, name, each.name) for each in EVENT_HANDLERS}
     mapping = asked(lambda: _mapping(client, name))
-    targets = _rules_by_target(client, called_by_events)
+    schedules = asked(lambda: _schedules(client, name))
     return AwsFacts(
         state_machine=asked(lambda: _state_machine(client, address.state_machine_arn)),
         functions=functions,
-        aliases={each: _then(alias, lambda found: found[1]) for each, alias in called_by_events.items()},
+        aliases=aliases,
         artifact_bucket=asked(lambda: _bucket(client, address.artifact_bucket)),
         data_bucket=asked(lambda: _bucket(client, address.data_bucket)),
         sends_events=asked(lambda: _sends_events(client, address.data_bucket)),
         uploads=_then(mapping, lambda found: asked(lambda: _event_source(client, found))),
         upload_rules=_then(mapping, lambda found: asked(lambda: _rules(client, found["EventSourceArn"]))),
-        end_rules=targets("CleanUp"),
-        schedules=asked(lambda: {each: state for each, state, _ in _schedules(client, name)}),
-        survey_schedules=asked(
-            lambda: frozenset(each for each, _, target in _schedules(client, name) if "SurveyFleet" in target)
-        ),
+        end_rules=_then(aliases["CleanUp"], lambda alias: asked(lambda: _rules(client, alias))),
+        schedules=_then(schedules, lambda found: {each["Name"]: each["State"] for each in found}),
+        survey_schedules=_then(schedules, _surveys),
         subscriptions=asked(lambda: _subscriptions(client, name)),
         alarms=asked(lambda: _alarms(client, name)),
         cluster=asked(lambda: client("eks").describe_cluster(name=address.cluster)["cluster"]),
@@ -156,24 +154,9 @@ def _function(client: Client, deployment: str, name: str) -> Answer[FunctionStat
     return asked(state)
 
 
-def _alias(client: Client, deployment: str, name: str) -> Answer[tuple[str, str]]:
-    """ARN of the alias, and the version behind it."""
-
-    def alias() -> tuple[str, str]:
-        found = client("lambda").get_alias(FunctionName=deployed_name(deployment, name), Name=LIVE)
-        return str(found["AliasArn"]), str(found["FunctionVersion"])
-
-    return asked(alias)
-
-
-def _rules_by_target(
-    client: Client, aliases: Mapping[str, Answer[tuple[str, str]]]
-) -> Callable[[str], Answer[Mapping[str, str]]]:
-    def rules(name: str) -> Answer[Mapping[str, str]]:
-        found: Answer[Mapping[str, str]] = _then(aliases[name], lambda alias: asked(lambda: _rules(client, alias[0])))
-        return found
-
-    return rules
+def _alias(client: Client, deployment: str, name: str) -> Answer[str]:
+    full = deployed_name(deployment, name)
+    return asked(lambda: str(client("lambda").get_alias(FunctionName=full, Name=LIVE)["AliasArn"]))
 
 
 def _rules(client: Client, target: str) -> Mapping[str, str]:
@@ -220,16 +203,23 @@ def _queue(sqs: Any, arn: str) -> tuple[int, str]:
     return int(found.get("ApproximateNumberOfMessages", 0)), str(policy.get("deadLetterTargetArn", ""))
 
 
-def _schedules(client: Client, deployment: str) -> list[tuple[str, str, str]]:
-    """Name, state and target of each schedule."""
+def _schedules(client: Client, deployment: str) -> list[Object]:
     pages = client("scheduler").get_paginator("list_schedules").paginate(GroupName=deployment)
-    found = [schedule for page in pages for schedule in page["Schedules"]]
-    return [(str(each["Name"]), str(each["State"]), str(each["Target"]["Arn"])) for each in found]
+    return [schedule for page in pages for schedule in page["Schedules"]]
 
 
-def _subscriptions(client: Client, deployment: str) -> Mapping[str, bool]:
-    notify = client("lambda").get_function_configuration(FunctionName=deployed_name(deployment, "Notify"))
-    topic = notify.get("Environment", {}).get("Variables", {}).get("TOPIC_ARN", "")
+def _surveys(schedules: Sequence[Object]) -> frozenset[str]:
+    """Names of the schedules that search for forgotten nodes."""
+    return frozenset(each["Name"] for each in schedules if "SurveyFleet" in each["Target"]["Arn"])
+
+
+def _subscriptions(client: Client, deployment: str) -> Answer[Mapping[str, bool]]:
+    """Addresses, and whether each was confirmed. Who may not decrypt the environment does not see the topic."""
+    notify = deployed_name(deployment, "Notify")
+    environment = client("lambda").get_function_configuration(FunctionName=notify).get("Environment", {})
+    topic = environment.get("Variables", {}).get("TOPIC_ARN")
+    if topic is None:
+        return Unasked(f"The environment of {notify}, which names the topic, cannot be read: kms:Decrypt on its key.")
     pages = client("sns").get_paginator("list_subscriptions_by_topic").paginate(TopicArn=topic)
     found = [subscription for page in pages for subscription in page["Subscriptions"]]
     return {str(each["Endpoint"]): each["SubscriptionArn"].startswith("arn:") for each in found}
