@@ -6,6 +6,7 @@ places (docs/decisions/0104-nodes-by-the-cluster.md).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,15 +16,13 @@ from lambdas.gateways.kubernetes_objects import pending_reason
 from lambdas.logic.autoscaling import NodeReport, blockage, newest_report
 from lambdas.logic.capacity import Capacity
 from lambdas.logic.jobs import Job
+from lambdas.logic.preflight.admission import TRANSIENT
 from trainflow.errors import ClusterAccessDenied
 from trainflow.nodes.training_nodes import Grants
 from trainflow.workflow.run import Run
 
 LOST_AFTER = timedelta(minutes=1)
 """Longest delay of a pod's end. Later its node is lost, and the pod ends with the node's object."""
-
-TRANSIENT = "exceeded quota"
-"""Words of a refusal that may end when other pods do (kubernetes, plugin/pkg/admission/resourcequota)."""
 
 
 def ensure_nodes(cluster: KubernetesCluster, run: Run, job: Job, *, waiting_since: datetime, now: datetime) -> Capacity:
@@ -44,10 +43,10 @@ def ensure_nodes(cluster: KubernetesCluster, run: Run, job: Job, *, waiting_sinc
     claims = cluster.claims(compute.instance_type)
     blocked = blockage(run.run_id, claims, granted=grants.by_run.keys())
     if blocked is not None:
-        return _with(wanted, waits_for=blocked)
+        return replace(wanted, waits_for=blocked)
     # Pods that still end occupy the nodes: placeholders beside them would ask for as many further ones.
     if cluster.gang_pods_since(run.run_id, now - LOST_AFTER):
-        return _with(wanted, pending="the pods of the run's previous job have not ended yet")
+        return replace(wanted, pending_reason="the pods of the run's previous job have not ended yet")
     held = {pod["metadata"]["name"]: pod for pod in cluster.placeholders(run.run_id)}
     limit = run.spec.limits.capacity_timeout_minutes * 60
     refusal = None
@@ -60,23 +59,13 @@ def ensure_nodes(cluster: KubernetesCluster, run: Run, job: Job, *, waiting_sinc
             cluster.delete_placeholder(manifest["metadata"]["name"])  # the next poll creates another one
     running = [pod for pod in held.values() if _is_running(pod)]
     if len(running) >= compute.num_nodes and _granted(cluster, run, grants, claimed={each.run_id for each in claims}):
-        return _with(wanted, ready=compute.num_nodes)
+        return replace(wanted, nodes_ready=compute.num_nodes)
     report = _report(cluster, [pod for pod in held.values() if not _is_running(pod)], since=waiting_since)
-    return _with(
+    return replace(
         wanted,
-        ready=min(len(running), compute.num_nodes - 1),
-        pending=refusal or (report.text if report else None),
+        nodes_ready=min(len(running), compute.num_nodes - 1),
+        pending_reason=refusal or (report.text if report else None),
         shortage=report.text if report and report.is_refusal and compute.fallback else None,
-    )
-
-
-def _with(wanted: Capacity, *, ready: int = 0, **facts: Any) -> Capacity:
-    return Capacity(
-        nodes_ready=ready,
-        nodes_wanted=wanted.nodes_wanted,
-        pending_reason=facts.get("pending"),
-        shortage=facts.get("shortage"),
-        waits_for=facts.get("waits_for"),
     )
 
 
