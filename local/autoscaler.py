@@ -7,13 +7,13 @@ out: it decides the number of nodes of each type (docs/decisions/0104-nodes-by-t
 from __future__ import annotations
 
 import time
-import uuid
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from kubetwin.client import ApiClient, RequestRefused
+from kubetwin.node.events import pod_event
 
 from local.loop import Loop
 from trainflow.nodes.instances import INSTANCE_TYPE_LABEL, INSTANCE_TYPES, nodegroup_name
@@ -104,25 +104,11 @@ class Autoscaler:
         metadata = pod["metadata"]
         if (metadata["uid"], reason) in self._reported:
             return
-        now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         event = {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": f"{metadata['name']}.{uuid.uuid4().hex[:16]}", "namespace": metadata["namespace"]},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-            },
-            "type": "Normal",
-            "reason": reason,
-            "message": message,
+            **pod_event(pod, "", "Normal", reason, message, container="", now=datetime.now(UTC)),
             "source": {"component": NAME},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
+            "reportingComponent": NAME,
+            "reportingInstance": "",
         }
         try:
             self._api.create(f"/api/v1/namespaces/{metadata['namespace']}/events", event)
