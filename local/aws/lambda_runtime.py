@@ -125,16 +125,17 @@ class Zygote:
         self._folder.cleanup()
 
 
-_zygotes: list[Zygote] = []
-_zygotes_lock = threading.Lock()
+_zygote: Zygote | None = None
+_zygote_lock = threading.Lock()
 
 
 def _shared_zygote() -> Zygote:
     """The zygote of this process, which all of its twins share: its imports take over a second of CPU."""
-    with _zygotes_lock:
-        if not _zygotes or not _zygotes[-1].is_alive:
-            _zygotes.append(Zygote())
-        return _zygotes[-1]
+    global _zygote
+    with _zygote_lock:
+        if _zygote is None or not _zygote.is_alive:
+            _zygote = Zygote()
+        return _zygote
 
 
 Credentials = Callable[[str, str], Mapping[str, str]]
