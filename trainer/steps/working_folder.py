@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer import working_folders
@@ -53,7 +53,6 @@ def entered(step: Code, code: Path, node: Node) -> Path:
             copy_whole(name, run_dir, folder)
         for earlier, other in _sources(run_dir, number, node, is_restart=before is not None):
             given |= copy_missing(earlier, other, folder, given, max_bytes=step.kept_gib << 30)
-            set_aside_half_written(folder, {})
         working_folders.write_given_files(run_dir, number, given)
     except OSError as error:
         print(
@@ -105,7 +104,7 @@ def set_aside_half_written(folder: Path, given: GivenFiles) -> list[str]:
     for relative, _ in heapq.nlargest(MAX_EXAMINED, files, key=lambda file: file[1].st_mtime_ns):
         path = folder / relative
         with suppress(OSError):
-            if path.suffix not in (*TEXTS, INCOMPLETE) and file_formats.is_whole(path) is False:
+            if path.suffix != INCOMPLETE and _is_half_written(path):
                 path.replace(path.with_name(path.name + INCOMPLETE))
                 renamed.append(relative)
                 print(f"{path} is half-written; it is renamed to {path.name}{INCOMPLETE}.", flush=True)
@@ -117,14 +116,15 @@ def copy_whole(name: str, run_dir: Path, folder: Path) -> None:
     for node in working_folders.known_nodes(run_dir):
         source = working_folders.node_folder(run_dir, node) / name
         with suppress(OSError):
-            if source != folder / name and file_formats.is_whole(source):
-                _copy(source, folder / name)
+            if source != folder / name and file_formats.is_whole(source) and _copy_unless_half(source, folder / name):
                 print(f"{source} was copied to {folder / name}.", flush=True)
                 return
 
 
 def copy_missing(run_dir: Path, other: int, folder: Path, given: GivenFiles, *, max_bytes: int) -> GivenFiles:
     """Copy the program's files of another node's folder that this one does not have, or has as an older copy.
+
+    The other node's program may be running and writing them: a copy that turns out to be half-written is not kept.
 
     Args:
         run_dir: Folder of the run that has them.
@@ -150,7 +150,9 @@ def copy_missing(run_dir: Path, other: int, folder: Path, given: GivenFiles, *, 
             num_left += 1
             continue
         with suppress(FileNotFoundError):
-            _copy(source / relative, folder / relative)
+            if not _copy_unless_half(source / relative, folder / relative):
+                print(f"{source / relative} is half-written; it is not copied.", flush=True)
+                continue
             copied[relative] = working_folders.file_state((folder / relative).stat())
             num_bytes += size
     if copied:
@@ -199,14 +201,34 @@ def _was_cut_off(target: Path, state: tuple[int, int]) -> bool:
     return size < state[0] and changed_at == state[1]
 
 
+def _is_half_written(path: Path) -> bool:
+    """Whether a file lacks the end of its format. Programs append to texts, whose end proves nothing."""
+    return path.suffix not in TEXTS and file_formats.is_whole(path) is False
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a file so that no reader sees a part of it."""
+    with _copied(source, target) as temporary:
+        temporary.replace(target)
+
+
+def _copy_unless_half(source: Path, target: Path) -> bool:
+    """Copy a file that may be being written, unless the copy is half-written; whether it was copied."""
+    with _copied(source, target) as temporary:
+        if _is_half_written(temporary):
+            return False
+        temporary.replace(target)
+        return True
+
+
+@contextmanager
+def _copied(source: Path, target: Path) -> Iterator[Path]:
+    """A copy of a file beside its target, with the suffix that shows its format; it is deleted unless it is renamed."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".copy-", dir=target.parent)
+    descriptor, name = tempfile.mkstemp(prefix=".copy-", suffix=target.suffix, dir=target.parent)
     os.close(descriptor)
     try:
-        shutil.copy2(source, temporary)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        shutil.copy2(source, name)
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)

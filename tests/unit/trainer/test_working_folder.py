@@ -144,6 +144,17 @@ def test_a_half_written_file_is_set_aside_and_a_whole_one_of_another_node_takes_
     assert zipfile.is_zipfile(snapshot)
 
 
+def test_a_file_that_the_first_node_is_writing_is_neither_copied_nor_published(s3: Any, gang: Gang) -> None:
+    for node in (0, 1):
+        gang.train(node)
+    (gang.folder / "workspace" / "rank_0.pt").write_bytes(b"")
+    assert f"{gang.folder}/workspace/rank_0.pt is half-written; it is not copied." in gang.train(1)
+    assert not [path for path in working_folders.node_folder(gang.folder, 1).iterdir() if "rank_0" in path.name]
+    (gang.folder / "workspace" / "rank_0.pt").write_bytes(b"r")
+    gang.publish()
+    assert not [name for name in names(s3) if "incomplete" in name]
+
+
 def test_a_run_that_continues_another_one_begins_with_its_files(gang: Gang) -> None:
     for node in range(2):
         gang.train(node)
