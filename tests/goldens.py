@@ -1,4 +1,6 @@
-"""Write golden manifests and job scripts of the seeds' run specs and the messages anew: `python -m tests.goldens`.
+"""Write what is generated and compared by tests anew: `python -m tests.goldens`.
+
+These are golden manifests and job scripts of the seeds' run specs, the messages, and the list of the helpers' modules.
 
 For changes that are meant. What has stayed the same is not touched, so `git diff` shows what a change does to runs.
 `python -m tests.goldens wording MODULE...` runs test modules and writes the sentences that they compare
@@ -21,6 +23,7 @@ from tests.unit.lambdas import test_messages as messages
 from tests.unit.lambdas import test_slurm_script as scripts
 from tests.wording import GOLDEN as WORDING
 from tests.wording import RECORD
+from trainer.helpers import modules
 from trainflow.workflow.run import Run, Stage
 
 
@@ -47,6 +50,9 @@ def main() -> None:
     if messages.GOLDEN.read_text() != messages.as_text():
         messages.GOLDEN.write_text(messages.as_text())
         print(messages.GOLDEN)
+    if modules.listed() != modules.found():
+        modules.LIST.write_text(modules.as_text(modules.found()))
+        print(modules.LIST)
 
 
 def _record(modules: list[str]) -> int:

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer.helpers import start
-from trainer.images.smoke import ROOT, module_file, modules_of_ours
+from trainer.helpers import modules, start
+from trainer.images.smoke import ROOT, module_file
 from trainer.runtime import program
 from trainer.runtime.arguments import parse
 from trainer.runtime.environment import Environment
@@ -31,10 +31,6 @@ it. They are pure Python."""
 
 S3, SECRETS = "s3", "secretsmanager"
 """Services whose descriptions are copied where they are needed: botocore holds hundreds, 30 MB."""
-
-
-NOT_IN_PODS = ("trainer.steps.code",)
-"""Modules that the helpers import on Slurm's nodes only: in a pod, this program fetches the run's code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,11 +98,7 @@ def install(folder: Path, *, services: Collection[str]) -> None:
 
 def helper_files() -> Iterator[Path]:
     """Files of the helpers and of all that they import of ours, packages' own files included."""
-    programs = (f"trainer.{name}" for name in start.PROGRAMS + start.IN_TRAININGS)
-    modules = modules_of_ours(programs, without=NOT_IN_PODS)
-    packages = {".".join(module.split(".")[:depth]) for module in modules for depth in range(1, module.count(".") + 1)}
-    for module in sorted(modules | packages):
-        yield module_file(module)
+    return map(module_file, modules.listed())
 
 
 def _copy_package(name: str, folder: Path, *, services: Collection[str]) -> None:

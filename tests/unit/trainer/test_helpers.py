@@ -19,7 +19,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tests.fakes.plans import words_of
-from trainer.helpers import install, start
+from trainer.helpers import install, modules, start
 from trainer.images import smoke
 from trainer.runtime import environment
 from trainer.runtime.errors import StorageFailed
@@ -203,6 +203,10 @@ def test_secrets_are_read_with_the_pods_identity_and_only_the_program_has_them(
     assert f"SecretUnavailable: workload.secrets.HF_TOKEN: the secret '{name}' cannot be read" in refused.stderr
 
 
+def test_the_list_of_the_helpers_modules_is_the_one_that_the_sources_give() -> None:
+    assert modules.listed() == modules.found(), "python -m tests.goldens writes it anew"
+
+
 def test_helpers_that_announce_nothing_are_small_and_import_the_standard_library_alone(tmp_path: Path) -> None:
     result = install.main(["--into", str(tmp_path / "helpers")], environment.read({}))
     sources = list((tmp_path / "helpers").rglob("*.py"))
@@ -211,7 +215,7 @@ def test_helpers_that_announce_nothing_are_small_and_import_the_standard_library
     assert {parts[0] for parts in packages} == {"__main__.py", "trainer", "trainflow"}, "our programs only"
     assert {parts[1] for parts in packages if parts[0] == "trainflow"} == {"__main__.py", "protocol"}
     others = [f"trainer.{name}" for name in start.PROGRAMS if name != "announce"]
-    without = (*install.NOT_IN_PODS, "trainer.steps.secrets")
+    without = (*modules.NOT_IN_PODS, "trainer.steps.secrets")
     assert smoke.foreign_modules(others, without=without) == frozenset()
 
 
