@@ -126,11 +126,12 @@ class Commands:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """Wait for something, and return it."""
-    deadline = time.monotonic() + PATIENCE
+    """Wait for something, and return it. A condition that is costly, such as a command, is asked for less often."""
+    deadline = (began := time.monotonic()) + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.2)
+        time.sleep(max(0.2, 2 * (time.monotonic() - began)))
+        began = time.monotonic()
     return found
 
 
