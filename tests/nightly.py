@@ -46,7 +46,7 @@ class Phase:
 
 
 PHASES = {
-    "slow": Phase(title="Proofs that take more than half a minute each", words=(*_PYTEST, "-m", "slow")),
+    "slow": Phase(title="Proofs that take more than ten seconds of CPU each", words=(*_PYTEST, "-m", "slow")),
     "programs": Phase(
         title="The trainer and its programs on the newest PyTorch",
         words=(*_PYTEST, "-m", "not slow", "tests/unit/trainer", "tests/integration/trainer"),

@@ -216,6 +216,7 @@ def test_the_demo_goes_through_what_was_deployed(account: Account, tmp_path: Pat
     assert any(found["Key"].endswith(".pt") for found in artifacts["Contents"])
 
 
+@pytest.mark.slow
 def test_a_schedule_starts_its_run_in_its_time_zone(account: Account) -> None:
     schedules = account.twin.aws.schedules
     (configured,) = yaml.safe_load((REPOSITORY / CONFIGURATION).read_text())["schedules"]

@@ -120,6 +120,7 @@ def entered(record: RunRecord, name: str) -> StateVisit:
     return next(visit for visit in record.states if visit.name == name)
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_one_compiles_and_the_other_waits_without_nodes(runs: Runs, twin: Twin) -> None:
     # On the shared file system: pods have a /tmp of their own.
     first, second, compiled = "twins-000000000001", "twins-000000000002", twin.home / "volumes" / "data" / "compiled"

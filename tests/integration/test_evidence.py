@@ -35,11 +35,12 @@ def spec(*, num_nodes: int, processes: int, bad_rank: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_nodes", "processes", "bad_rank", "bad_node"),
     [
         pytest.param(1, 2, 1, 0, id="rank 1 of two in one pod"),
-        pytest.param(3, 1, 2, 2, id="the third of three pods", marks=pytest.mark.slow),
+        pytest.param(3, 1, 2, 2, id="the third of three pods"),
     ],
 )
 def test_the_rank_that_failed_first_is_what_people_see(

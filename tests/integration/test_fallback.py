@@ -39,6 +39,7 @@ def run(twin: Twin, tmp_path: Path) -> Run:
     return start
 
 
+@pytest.mark.slow
 def test_the_next_type_is_used_by_all_jobs_and_named_in_record_and_message(run: Run, twin: Twin) -> None:
     mails = Mails(twin)
     record = run("other-0000000000aa", instance_type="g6.12xlarge", fallback=["g6.24xlarge", "g6e.12xlarge"])

@@ -57,9 +57,8 @@ def on_full_disk(command: Commands, folder: str, size: str, *words: str) -> subp
     )
 
 
-@pytest.mark.parametrize(
-    ("folder", "size"), [("out", "24k"), pytest.param(".trainflow", "40k", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("folder", "size"), [("out", "24k"), (".trainflow", "40k")])
 def test_a_run_whose_disk_is_full_tells_how_it_ended(command: Commands, folder: str, size: str) -> None:
     done = on_full_disk(command, folder, size, "run", "spec.yaml", "--local", "--time-scale", "200", "--no-page")
     assert "Traceback" not in done.stdout + done.stderr

@@ -90,8 +90,6 @@ FAILING = {
 CELLS = ("limited", "scarce", "unseen", "unread", "refused")
 """Kinds of runs of the benchmark that reach all others."""
 
-KINDS = [pytest.param(kind, marks=[] if kind == "crash-after" else pytest.mark.slow) for kind in FAULTS]
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
@@ -112,7 +110,8 @@ def test_a_run_whose_every_call_fails_once_is_as_one_without_faults(
     assert set(faults.met) == TASK_FUNCTIONS - {"CollectDiagnostics"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAULTS)
 def test_a_failing_run_whose_every_call_fails_once_fails_with_its_own_error(
     twin: Twin, plan: Plan, tmp_path: Path, kind: str
 ) -> None:

@@ -88,9 +88,8 @@ def _stage(process: psutil.Process) -> str:
         return ""
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "job" else pytest.param(name, marks=pytest.mark.slow) for name in BACKENDS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BACKENDS)
 def test_another_user_and_another_machine_reach_nothing_of_a_gang(twin: Twin, tmp_path: Path, name: str) -> None:
     records: list[RunRecord] = []
 

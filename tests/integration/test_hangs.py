@@ -73,6 +73,7 @@ def require_named(ended: Ended, kind: str, *, rank: int) -> None:
         assert sentence.format(rank=rank).split("(")[0].rstrip() in " ".join(shown.split())
 
 
+@pytest.mark.slow
 def test_a_gang_whose_rank_sleeps_is_ended_with_the_rank_and_its_line(run: Run) -> None:
     hard = {"max_restarts": 0, "stall_minutes": 0.75}
     ended = run("hangs-000000000001", "sleeps", nodes=2, processes=1, limits=hard, seconds=0.2)

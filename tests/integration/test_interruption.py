@@ -18,7 +18,7 @@ from tests.integration.test_runs import processes_of, steps_spec
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL],
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL],
     ids=lambda number: number.name,
 )
 def test_an_interrupted_run_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:

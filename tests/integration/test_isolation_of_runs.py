@@ -100,6 +100,7 @@ SECRETS = (
 """Files in the home folder of the user whose run is started in its folder `project`."""
 
 
+@pytest.mark.slow
 def test_a_program_that_takes_what_it_can_gets_nothing_in_a_first_run_and_with_packed_code_in_a_second(
     tmp_path: Path,
 ) -> None:

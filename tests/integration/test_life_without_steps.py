@@ -14,6 +14,8 @@ from tests.integration.ended_runs import Ended, runs_together
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run_record import RunStatus
 
+pytestmark = pytest.mark.slow
+
 STALL_SECONDS = 30
 PATTERN = {"pattern": r"step (?P<step>\d+) loss (?P<loss>[\d.]+)$"}
 

@@ -16,6 +16,8 @@ from trainflow.record.run_states import state_of_record
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run_record import RunStatus
 
+pytestmark = pytest.mark.slow
+
 TRAINS = """
 import os
 for step in range(1, 6):

@@ -62,9 +62,8 @@ def fail_for(name: str, poison: Any) -> Any:
     )
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "pattern" else pytest.param(kind, marks=pytest.mark.slow) for kind in POISONS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", POISONS)
 def test_four_of_five_uploads_start_and_the_hostile_one_is_reported_once(twin: Twin, plan: Plan, kind: str) -> None:
     place, mail, poison, evil = TwinRuns(twin), Mail(twin, kind), POISONS[kind], f"evil-{kind}"
     names = [f"{kind}-good-{number}" for number in range(4)]

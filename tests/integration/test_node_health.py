@@ -96,7 +96,8 @@ def nodes_of(record: RunRecord, attempt: int, index: str = "") -> set[str | None
     return {pod.node for pod in pods if f"{record.run_id}-training-{attempt}-{index}" in pod.name}
 
 
-@pytest.mark.parametrize(("max_restarts", "slow"), [(2, "1"), pytest.param(1, ALL_ATTEMPTS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("max_restarts", "slow"), [(2, "1"), (1, ALL_ATTEMPTS)])
 def test_a_gang_leaves_out_the_node_that_is_slow_in_the_test(start: Start, max_restarts: int, slow: str) -> None:
     """The last restart that is allowed runs without the test, which could only end the run."""
     run_id = f"steps-00unhealthy-{max_restarts}"

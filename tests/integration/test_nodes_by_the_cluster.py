@@ -122,6 +122,7 @@ def test_a_gang_that_is_started_again_holds_its_nodes_again(run: Run, twin: Twin
     assert_nothing_holds_a_node(twin, record.run_id)
 
 
+@pytest.mark.slow
 def test_of_two_gangs_that_need_the_same_nodes_both_train(twin: Twin, tmp_path: Path) -> None:
     """Each needs all nodes that there may be: with a part each, both would wait for ever."""
     place = TwinRuns(twin)

@@ -199,6 +199,7 @@ def test_nine_pages_of_one_run_all_load_and_work(browser: Browser, tmp_path: Pat
             expect(page.locator(".pill")).to_have_text("Stopped")
 
 
+@pytest.mark.slow
 def test_one_of_twelve_tabs_asks_and_another_one_does_when_it_is_closed(browser: Browser, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
@@ -368,6 +369,7 @@ def long_run() -> LongRun:
     return LongRun(1_000_000)
 
 
+@pytest.mark.slow
 def test_a_million_steps_and_ten_thousand_lines_do_not_stutter(
     browser: Browser, long_run: LongRun, tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_an_execution_of_a_deleted_state_machine_is_refused(twin: Twin) -> None:
         redrive(twin, arn)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_redriven_and_succeeds(twin: Twin, tmp_path: Path) -> None:
     """With the command of docs/commands.md: `aws stepfunctions redrive-execution`."""
     place, run_id = TwinRuns(twin), "redriven-0000000000aa"

@@ -141,6 +141,7 @@ def spec_that_keeps_checkpoints_on_nodes() -> dict[str, Any]:
     return spec | {"checkpoint": {"keep_local": {"gib": 1}}}
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_started_again_in_its_pods_loads_the_checkpoint_of_its_node(
     twin: Twin, calm: RunRecord, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_worker_that_is_started_again_in_its_pods_loads_the_checkpoint_of_its_
     assert_nothing_is_left(twin, run_id)
 
 
+@pytest.mark.slow
 def test_pods_that_replace_lost_ones_load_the_shared_checkpoint(twin: Twin, calm: RunRecord, tmp_path: Path) -> None:
     """The whole pod of rank 1 dies, supervisor and all, and its memory with it."""
     run_id = "demo-0000pod-lost"
@@ -256,6 +258,7 @@ def silent_spec(**arguments: int) -> dict[str, Any]:
     return spec | {"progress": "none", "checkpoint": {"path": "checkpoint-{step}.json"}}
 
 
+@pytest.mark.slow
 def test_a_program_without_steps_is_restarted_as_long_as_each_life_leaves_a_newer_checkpoint(
     twin: Twin, tmp_path: Path
 ) -> None:
@@ -265,6 +268,7 @@ def test_a_program_without_steps_is_restarted_as_long_as_each_life_leaves_a_newe
     assert [restart.error for restart in record.restarts] == ["WorkerFailed"] * 4, "two in vain are allowed"
 
 
+@pytest.mark.slow
 def test_a_program_without_steps_that_dies_at_the_same_checkpoint_ends_the_run(twin: Twin, tmp_path: Path) -> None:
     spec = parse_run_spec(silent_spec(max_steps=5, steps_per_life=9, dies_at=3))
     record = start(twin, spec, "steps-silent-vain", tmp_path)
@@ -285,6 +289,7 @@ def pods_of(api: ApiClient, run_id: str, attempt: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_run_whose_rank_0_loses_its_node_goes_on_with_another_one(
     twin: Twin, calm: RunRecord, tmp_path: Path, spares: int

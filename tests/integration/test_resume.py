@@ -210,6 +210,7 @@ def test_the_page_starts_a_run_of_this_machine_that_outlives_it(tmp_path: Path) 
     assert [run["run_id"] for run in command.json("list", "--local")] == [second, first]
 
 
+@pytest.mark.slow
 def test_a_run_whose_loss_stayed_nan_is_continued_from_before_the_first_nan(tmp_path: Path) -> None:
     write_project(tmp_path)
     spec = copy.deepcopy(SPEC)

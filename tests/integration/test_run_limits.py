@@ -108,7 +108,8 @@ def assert_every_step_is_published_once(twin: Twin, record: RunRecord) -> None:
     assert published_losses(twin, record.run_id)[0] == len(printed)
 
 
-@pytest.mark.parametrize("crashes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("crashes", [False, True])
 def test_a_run_ends_at_its_budget_and_is_resumed_without_a_step_lost(
     twin: Twin, plan: Plan, tmp_path: Path, crashes: bool
 ) -> None:

@@ -200,6 +200,7 @@ def test_the_demo_goes_end_to_end(run: Run, twin: Twin, tmp_path: Path) -> None:
     assert_nothing_is_left(twin, record.run_id)
 
 
+@pytest.mark.slow
 def test_a_staged_data_set_is_found_again(run: Run, twin: Twin, tmp_path: Path) -> None:
     spec = demo_spec()
     spec["workload"] |= {"arguments": {"max_steps": 1}, "script": STEPS, "launcher": "mpi"}

@@ -157,6 +157,7 @@ def test_two_nodes_train_to_the_end(run: Run, slurm: SlurmCluster) -> None:
     assert [pod.node for row in rows for pod in pods if f">{pod.node}<" in row] == [pod.node for pod in pods]
 
 
+@pytest.mark.slow
 def test_packed_code_is_fetched_by_every_node(run: Run, slurm: SlurmCluster, twin: Twin, tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -134,6 +134,7 @@ def published(twin: Twin, run_id: str, metric: str) -> float:
     return max(float(point["Maximum"]) for point in points)
 
 
+@pytest.mark.slow
 def test_two_runs_that_want_one_data_set_at_once_fetch_it_once(twin: Twin, home: Path) -> None:
     api = ApiClient(load_connection(twin.kubeconfig))
     # As long as another process stages the data set, neither of the two can begin, so they begin at the same time.
