@@ -6,18 +6,13 @@ each step, into a file of the run's folder, and logs its steps.
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 import time
+from pathlib import Path
 
-BEGAN = time.time()  # before PyTorch, whose import takes seconds
-
-import json  # noqa: E402
-import os  # noqa: E402
-import sys  # noqa: E402
-from pathlib import Path  # noqa: E402
-
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
+BEGAN = time.time()
 EVENTS = "events.jsonl"
 SECONDS_PER_STEP = 0.1
 
@@ -34,6 +29,9 @@ def say(folder: Path, event: str, *, at: float | None = None, **said: object) ->
 def main(folder: Path, *, steps: int) -> None:
     """Train to the last step."""
     say(folder, "began", at=BEGAN)
+    import torch  # takes seconds
+    import torch.distributed as dist
+
     say(folder, "imported")
     dist.init_process_group("gloo")
     step, weight = 0, torch.zeros(1, dtype=torch.float64)

@@ -18,7 +18,6 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.assertions import Template
-from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -26,6 +25,7 @@ from pydantic import ValidationError
 from stacks.checks import findings
 from stacks.observability.alarms import COMPOSITE
 from stacks.observability.stack import ObservabilityStack
+from tests.infrastructure.resource_schemas import resource_schema
 from trainflow.configuration import chat
 from trainflow.configuration.deployment import Configuration, ConfigurationError, load_configuration
 from trainflow.deployment.functions import FUNCTIONS
@@ -365,7 +365,7 @@ def test_channels_of_chats_have_the_messages_and_may_do_nothing(chatting: Deploy
 def test_an_id_that_is_accepted_is_one_that_cloudformation_accepts(
     data: st.DataObject, pattern: str, kind: str, field: str
 ) -> None:
-    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-west-2", f"AWS::Chatbot::{kind}").schema
+    schema = resource_schema("us-west-2", f"AWS::Chatbot::{kind}")
     value = data.draw(st.from_regex(pattern, fullmatch=True))
     assert re.search(schema["properties"][field]["pattern"], value)
 

@@ -13,12 +13,12 @@ from typing import Any
 import jsonschema
 import pytest
 import regex
-from cfnlint.schema import PROVIDER_SCHEMA_MANAGER
 
 from stacks.checks.storage import WANT_A_STAR
 from stacks.checks.templates import Resource, Templates, listed, values
 from tests.infrastructure.assembly import example, synthesize
 from tests.infrastructure.resolved import REGION, Resolver
+from tests.infrastructure.resource_schemas import resource_schema
 from tests.infrastructure.slurm import PCS, with_slurm
 
 APPS = {"example": example, "slurm": lambda: synthesize(with_slurm({"pcs": PCS}))}
@@ -74,7 +74,7 @@ Validator = jsonschema.validators.extend(jsonschema.Draft7Validator, {"pattern":
 def test_every_property_is_what_the_schema_of_its_resource_takes(app: str) -> None:
     faults = []
     for resource, properties in resolved(app):
-        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema(REGION, resource.type).schema
+        schema = resource_schema(REGION, resource.type)
         for error in Validator(_readable(schema)).iter_errors(properties):
             where = ".".join(map(str, error.absolute_path))
             faults.append(f"{resource.stack}/{resource.logical_id} ({resource.type}) {where}: {error.message[:300]}")
