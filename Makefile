@@ -43,7 +43,7 @@ CONFIRM = $(if $(YES),true,printf '%s [y/N] ' $(1); read -r answer; [ "$$answer"
 
 .DEFAULT_GOAL := help
 .PHONY: help run check lint rules types templates index unit test test-kubetwin nightly test-slow test-trn1 mutants \
-	benchmark synth bootstrap deploy images diff destroy schema lock audit sbom format clean
+	benchmark synth bootstrap deploy images diff destroy charts charts-commands schema lock audit sbom format clean
 
 help: ## What each command does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {gsub(/\$$\(CONFIG\)/, "$(CONFIG)"); printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -137,6 +137,13 @@ destroy: $(INSTALLED) $(NODE_TOOLS) ## Take the deployment away; docs/deploy.md 
 
 images: $(INSTALLED) ## Build the images that the account lacks and print their digests; one alone: make images ONLY=cpu
 	$(BIN)/trainflow images --config config/$(CONFIG).yaml $(if $(ONLY),--only $(ONLY))
+
+# Facts of the charts from FOLDER, which has a checkout of each source; charts-commands prints how to make it.
+charts: $(INSTALLED) ## The facts of the charts from checkouts of their sources: make charts FOLDER=/tmp/charts
+	PYTHONPATH=packages/kubetwin/tests $(BIN)/python -m tests.chart_facts $(FOLDER)
+
+charts-commands: $(INSTALLED)
+	@PYTHONPATH=packages/kubetwin/tests $(BIN)/python -m tests.chart_facts --commands $(FOLDER)
 
 schema: $(INSTALLED) ## Generate the JSON Schemas, the references, the tables of the twin's contract and its template
 	for what in run-spec override configuration run-record run-ended; do \

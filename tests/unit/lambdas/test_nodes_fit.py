@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -14,8 +15,10 @@ from kubetwin.node.shape import extended
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import job_of
 from local.node_shapes import instance_shape
+from stacks.cluster.training_operator import operator_manifests
 from tests.every import hold_for_every
 from tests.fakes.runs import run_of, spec_with
+from tests.installed_charts import as_pod, recorded_pods
 from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
 from trainflow.deployment.kubernetes_names import CONTROLLER_NODES, NODES_LABEL, SMALL_JOB_NODES, TRAINING_NODES
 from trainflow.nodes.daemon_sets import DAEMON_SETS, on_node
@@ -23,9 +26,17 @@ from trainflow.nodes.instances import HUGE_PAGES, INSTANCE_TYPES, SYSTEM_INSTANC
 from trainflow.nodes.node_room import Room, allocatable, daemon_set_requests, kubelet_reserved, room_for_pods
 from trainflow.workflow.run import Stage
 
-CLUSTER_PODS = Room(millicpu=450, memory_mib=600)
-"""Requests of the Deployments on a cluster's only system node: CoreDNS (2 × 100m, 70 MiB), FSx controller (2 × 50m,
-168 MiB), CloudWatch operator (100m, 64 MiB), JobSet controller (50m, 128 MiB); the versions of `daemon_sets`."""
+
+def cluster_pods() -> Room:
+    """Requests of the Deployments on a cluster's only system node, the training operator's among them."""
+    deployed = [(pod["replicas"], as_pod(pod)) for _, pod in recorded_pods("Deployment", "StatefulSet")]
+    operators = [each for each in operator_manifests() if each["kind"] == "Deployment"]
+    deployed += [(each["spec"]["replicas"], each["spec"]["template"]) for each in operators]
+    asked = [(count, pod_requests(pod)) for count, pod in deployed]
+    return Room(
+        millicpu=math.ceil(sum(count * each.get("cpu", 0) for count, each in asked) * 1000),
+        memory_mib=math.ceil(sum(count * each.get("memory", 0) for count, each in asked) / 2**20),
+    )
 
 
 def pods_of(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -80,7 +91,7 @@ def _fits_its_node(name: str, backend: BackendName, stage: Stage) -> None:
 
 @pytest.mark.parametrize("stage", [Stage.PREFLIGHT, Stage.STAGE, Stage.PUBLISH])
 def test_a_small_pod_of_each_of_two_runs_fits_the_only_system_node(stage: Stage) -> None:
-    room = room_for_pods(SYSTEM_INSTANCE) - CLUSTER_PODS
+    room = room_for_pods(SYSTEM_INSTANCE) - cluster_pods()
     (pod,) = pods_of(KINDS["job"].render(job_of(run_of(spec_with()), stage, 1, artifacts_url="s3://a/")))
     asked = pod_requests(pod)
     assert 2 * asked["cpu"] * 1000 <= room.millicpu
