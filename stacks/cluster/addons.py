@@ -14,6 +14,7 @@ from constructs import Construct
 from stacks.cluster.pod_identity import pod_identity
 from stacks.shared.acknowledgements import Reason
 from stacks.shared.aws_policies import attach_aws_policies
+from trainflow.configuration.cluster_software import EVERY_TAINT
 
 CONTAINER_LOGS = ("application", "dataplane", "host", "performance")
 """Log groups of Container Insights, one for each kind of log (its user guide)."""
@@ -63,7 +64,14 @@ def on_nodes(*, pod_logs: bool) -> tuple[AddOn, ...]:
     return (
         AddOn(name="coredns"),
         # Reports faulty Neuron devices to auto repair; without it, a node is healthy as long as its kubelet answers.
-        AddOn(name="eks-node-monitoring-agent"),
+        AddOn(
+            name="eks-node-monitoring-agent",
+            # Of nodes with GPUs the agent asks DCGM, which tolerates no taint by default. Without it the agent reports
+            # each of them as broken (DCGMError), and auto repair replaces it, with its run (aws/containers-roadmap,
+            # issues 2555 and 2567; the agent's monitors/nvidia/dcgm/dcgm_reconcile.go and charts/
+            # configuration.schema.json, which has this value since chart 1.3.0).
+            configuration={"dcgmAgent": {"tolerations": EVERY_TAINT}},
+        ),
         # Without permissions: its controller makes and deletes file systems, and ours is made by CloudFormation.
         AddOn(name="aws-fsx-csi-driver"),
         AddOn(

@@ -141,6 +141,8 @@ def _deployment() -> dict[str, Any]:
 def _pod() -> dict[str, Any]:
     return {
         "serviceAccountName": NAME,
+        # As Volcano's: a node that is full of small jobs does not lose the controller of all PyTorchJobs.
+        "priorityClassName": "system-cluster-critical",
         "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {

@@ -98,8 +98,6 @@ def training_nodes(pod: Mapping[str, Any]) -> set[str]:
 
 
 NOT_THERE = {
-    # It tolerates no taint.
-    "dcgm-server": {name for name, each in INSTANCE_TYPES.items() if each.gpus},
     # Its list of instance types lacks it: a node without GPU metrics.
     "dcgm-exporter": {"p5.4xlarge"},
     # For nodes with the label `nvidia.com/mps.capable`, which ours do not have.
@@ -155,7 +153,6 @@ MAY_BE_PREEMPTED = {
     "amazon-cloudwatch-observability-controller-manager",
     "dcgm-exporter",
     "neuron-monitor",
-    "training-operator",
     # Reports faulty devices; without it the node still trains.
     "node-problem-detector",
 }
