@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -55,6 +55,7 @@ class Examination:
         """
         optional: dict[str, Any] = {}
         daemon_sets = _asked(self._daemon_sets)
+        nodes = _asked(self._nodes_for_small_programs)
         kind = KUBERNETES_KINDS[compute.backend]
         if kind.queues is not None and compute.queue is not None:
             optional["queue"] = _asked(lambda: self._queue(f"{kind.queues}/{compute.queue}"))
@@ -71,7 +72,8 @@ class Examination:
             claim=_asked(lambda: self._claim(claim)),
             plugins=_asked(lambda: self._plugins(compute, daemon_sets, now=now)),
             policies_enforced=_policies_enforced(daemon_sets),
-            disks=_asked(self._disks),
+            ipv4=nodes if isinstance(nodes, Unknown) else all(node.has_ipv4 for node in nodes),
+            disks=nodes if isinstance(nodes, Unknown) else _disks(nodes),
             **optional,
         )
 
@@ -122,10 +124,9 @@ class Examination:
             return not isinstance(error, NotFound) or error.from_api_group
         return True
 
-    def _disks(self) -> tuple[int, ...]:
+    def _nodes_for_small_programs(self) -> list[Node]:
         ((key, value),) = TRAINING_NODES.items()
-        nodes = map(read_node, self._api.list("/api/v1/nodes", f"{key}!={value}"))
-        return tuple(node.disk_bytes for node in nodes if node.disk_bytes is not None)
+        return [read_node(node) for node in self._api.list("/api/v1/nodes", f"{key}!={value}")]
 
     def _plugins(self, compute: Compute, daemon_sets: DaemonSets, *, now: datetime) -> PluginNodes:
         nodes = self._api.list("/api/v1/nodes", f"{INSTANCE_TYPE_LABEL}={compute.instance_type}")
@@ -134,6 +135,7 @@ class Examination:
         return PluginNodes(
             settled=tuple(node.advertised(wanted) for node in settled),
             huge_pages_mib=max((node.huge_pages_mib for node in settled), default=0),
+            os_images=frozenset(node.os_image for node in settled if node.os_image),
             daemon_sets=_names(daemon_sets),
         )
 
@@ -142,6 +144,10 @@ class Examination:
             return self._api.list(DAEMON_SETS, "")
         except NotFound:
             return Unknown("the cluster does not serve daemon sets")
+
+
+def _disks(nodes: Sequence[Node]) -> tuple[int, ...]:
+    return tuple(node.disk_bytes for node in nodes if node.disk_bytes is not None)
 
 
 def _names(daemon_sets: DaemonSets) -> frozenset[str] | Unknown:

@@ -52,11 +52,20 @@ class Node:
     """Whether the cordon is a run's; one that a person has made stays."""
     released: bool
     """Whether it is cordoned because no run needs it."""
+    addresses: tuple[str, ...]
+    """Its internal IP addresses; empty before its kubelet has reported."""
+    os_image: str
+    """Operating system in its maker's words, `Bottlerocket OS 1.53.0 (…)`; empty before its kubelet has reported."""
 
     @property
     def ready(self) -> bool:
         """Whether it takes pods."""
         return not self.cordoned and self.ready_status == "True"
+
+    @property
+    def has_ipv4(self) -> bool:
+        """Whether its pods have IPv4 addresses, as far as is known: EKS gives nodes and pods those of one family."""
+        return not self.addresses or any(":" not in address for address in self.addresses)
 
     @property
     def instance_type(self) -> str | None:
@@ -123,4 +132,6 @@ def read_node(manifest: Mapping[str, Any]) -> Node:
         replaced_by=annotations.get(REPLACED_ANNOTATION),
         cordoned_by_run=CORDONED_ANNOTATION in annotations,
         released=RELEASED_ANNOTATION in annotations,
+        addresses=tuple(each["address"] for each in status.get("addresses") or () if each["type"] == "InternalIP"),
+        os_image=(status.get("nodeInfo") or {}).get("osImage", ""),
     )

@@ -67,6 +67,8 @@ class PluginNodes:
     """Devices that each node of the type advertises in full, of the nodes that have been ready for a while."""
     huge_pages_mib: int = 0
     """The most that one of these nodes sets aside in huge pages, in MiB."""
+    os_images: frozenset[str] = frozenset()
+    """Operating systems of these nodes, in their makers' words."""
     daemon_sets: frozenset[str] | Unknown = frozenset()
     """Names of the daemon sets of the cluster."""
 
@@ -83,6 +85,8 @@ class ClusterFacts:
     priority_class: bool | Unknown = True
     policies_enforced: bool | Unknown = True
     """Whether the cluster's network plugin enforces network policies."""
+    ipv4: bool | Unknown = True
+    """Whether pods have IPv4 addresses, by the addresses of nodes for small programs."""
     disks: tuple[int, ...] | Unknown = ()
     """Bytes that each node for small programs offers to images and pods; empty if no kubelet reports them."""
     kind_installed: bool | Unknown = True

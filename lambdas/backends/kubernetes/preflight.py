@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lambdas.backends.kubernetes.kind import JobKind
+from lambdas.logic.preflight.admission import PAGE
 from lambdas.logic.preflight.findings import Finding, Note, Problem
-from trainflow.nodes.instances import DEVICE_PLUGINS, HUGE_PAGES
+from trainflow.nodes.instances import DEVICE_PLUGINS, EFA_INTERFACE, HUGE_PAGES
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.spec.run_spec import Compute, RunSpec
 from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
+
+BOTTLEROCKET = "Bottlerocket"
+"""Name in the operating system's own words: "Bottlerocket OS 1.53.0 (aws-k8s-1.36)"."""
 
 
 def cluster_findings(
@@ -36,7 +40,9 @@ def cluster_findings(
     yield from _service_account(facts)
     yield from _claim(facts.claim, zones)
     yield from _plugins(compute, facts.plugins, may_have_them=may_have_plugins)
+    yield from _bottlerocket(compute, facts.plugins)
     yield from _policies(compute, facts.policies_enforced)
+    yield from _addresses(facts.ipv4)
     if isinstance(facts.disks, Unknown):
         yield Note(f"workload.image: whether a node for small programs has room for it: {facts.disks.reason}.")
 
@@ -101,6 +107,28 @@ def _policies(compute: Compute, enforced: bool | Unknown) -> Iterator[Finding]:
         yield Note(f"The cluster does not enforce network policies: its VPC CNI has them turned off. {consequence}")
     else:
         yield Note(f"Whether the cluster enforces network policies: {enforced.reason}. {consequence}")
+
+
+def _addresses(ipv4: bool | Unknown) -> Iterator[Finding]:
+    """Findings about the addresses of pods: the policies of the runs' namespace let them reach IPv4 addresses."""
+    if isinstance(ipv4, Unknown):
+        yield Note(f"Whether the cluster's pods have IPv4 addresses: {ipv4.reason}.")
+    elif not ipv4:
+        yield Problem(
+            "The cluster gives its pods IPv6 addresses only, but those of runs may reach DNS, the credentials of their "
+            f"role and S3 only by IPv4 ({PAGE}); use a cluster whose IP family is IPv4."
+        )
+
+
+def _bottlerocket(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Finding]:
+    """Findings about nodes whose containers may lock little memory, which EFA needs."""
+    uses_efa = EFA_INTERFACE in compute.instance.plugin_devices(compute.num_nodes)
+    if uses_efa and isinstance(plugins, PluginNodes) and any(BOTTLEROCKET in each for each in plugins.os_images):
+        yield Note(
+            f"The nodes of {compute.instance_type} run Bottlerocket, where a container may lock little memory and EFA "
+            "needs much; raise settings.oci-defaults.resource-limits.max-locked-memory in their user data, or the run "
+            f"ends as soon as it starts ({PAGE})."
+        )
 
 
 def _plugins(compute: Compute, plugins: PluginNodes | Unknown, *, may_have_them: bool) -> Iterator[Finding]:

@@ -113,6 +113,35 @@ def test_huge_pages_are_read_however_the_kubelet_writes_them(amount: str, mebiby
     assert read_node({"metadata": {"name": "n"}, "status": status}).huge_pages_mib == mebibytes
 
 
+@pytest.mark.parametrize(
+    ("addresses", "ipv4"),
+    [
+        ([], True),
+        (["10.0.1.7"], True),
+        (["10.0.1.7", "fd00::7"], True),
+        (["2600:1f14:ab:cd00::7"], False),
+    ],
+)
+def test_a_clusters_ip_family_is_read_of_its_nodes(api: FakeKubernetesApi, addresses: list[str], ipv4: bool) -> None:
+    """Of a node with addresses of both families too, pods have one of each."""
+    there = node("system", ready_for=timedelta(hours=1))
+    named = {"type": "Hostname", "address": "ip-10-0-1-7.us-west-2.compute.internal"}
+    there["status"]["addresses"] = [named, *({"type": "InternalIP", "address": each} for each in addresses)]
+    api.add("nodes", there)
+    assert facts(api).ipv4 is ipv4
+
+
+def test_the_operating_system_of_settled_nodes_is_read(api: FakeKubernetesApi) -> None:
+    image = "Bottlerocket OS 1.53.0 (aws-k8s-1.36)"
+    for name, ready_for in (("settled", timedelta(hours=1)), ("new", timedelta(minutes=1))):
+        there = node(name, ready_for=ready_for)
+        there["status"]["nodeInfo"] = {"osImage": image if name == "settled" else "Amazon Linux 2023"}
+        api.add("nodes", there)
+    plugins = facts(api).plugins
+    assert isinstance(plugins, PluginNodes)
+    assert plugins.os_images == {image}
+
+
 def test_a_cluster_that_serves_no_daemon_sets_is_no_cluster_without_plugins(api: FakeKubernetesApi) -> None:
     api.missing.add("apps")
     assert facts(api).plugins == PluginNodes(daemon_sets=Unknown("the cluster does not serve daemon sets"))

@@ -15,6 +15,7 @@ from kubetwin.model.quantity import parse_quantity
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
 from tests.fakes.runs import STARTED_AT, TOOLS_IMAGE, TRAINER_IMAGE, run_on
+from trainflow.cli.account.checks.cluster import CHECKED_VERSIONS
 from trainflow.client.spec_file import read_spec
 from trainflow.deployment.backends import KUBERNETES_KINDS, MAX_HOST_NAME, BackendName
 from trainflow.workflow.compile_cache import CacheUse, Hold, shared_folder
@@ -23,7 +24,6 @@ from trainflow.workflow.run import Run, Stage
 GOLDEN = Path("tests/assets/manifests")
 SUBMITTED = Path("packages/kubetwin/tests/recordings/golden-manifests")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend in KUBERNETES_KINDS)
-KUBERNETES = "1.36"
 
 each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 
@@ -90,13 +90,14 @@ def test_the_manifests_of_a_seed_are_the_golden_ones(path: Path, stage: Stage) -
 
 @each_backend
 @pytest.mark.parametrize("stage", Stage)
-def test_every_object_is_what_kubernetes_accepts(backend: BackendName, stage: Stage) -> None:
+@pytest.mark.parametrize("version", CHECKED_VERSIONS)
+def test_every_object_is_what_kubernetes_accepts(backend: BackendName, stage: Stage, version: str) -> None:
     for manifest in rendered(job(backend, stage)):
         if manifest["apiVersion"] in ("v1", "batch/v1", "networking.k8s.io/v1"):
-            kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+            kubernetes_validate.validate(manifest, version, strict=True)
         for template in pod_templates(manifest):
             pod = {"apiVersion": "v1", "kind": "Pod", **template}
-            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+            kubernetes_validate.validate(pod, version, strict=True)
 
 
 @pytest.mark.parametrize(

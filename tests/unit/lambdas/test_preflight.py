@@ -49,7 +49,7 @@ from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from tests.wording import wording
 from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from trainflow.nodes.instances import INSTANCE_TYPES, NEURON_DEVICE
+from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
 from trainflow.nodes.offerings import VCPU_QUOTAS, node_quota
 from trainflow.nodes.training_nodes import Nodegroup
 from trainflow.spec.run_spec import parse_run_spec
@@ -208,6 +208,7 @@ UNREAD = {
     "service_account": "Whether there is a service account 'training': forbidden.",
     "claim": "Whether the claim 'fsx-claim' is bound: forbidden.",
     "plugins": "Whether nodes will advertise aws.amazon.com/neuron, vpc.amazonaws.com/efa: forbidden.",
+    "ipv4": "Whether the cluster's pods have IPv4 addresses: forbidden.",
     "policies_enforced": "Whether the cluster enforces network policies: forbidden. Where they are not enforced, pods "
     "of other runs reach this run's pods (docs/security.md).",
 }
@@ -216,6 +217,24 @@ UNREAD = {
 @pytest.mark.parametrize("fact", [field.name for field in dataclasses.fields(ClusterFacts)])
 def test_what_may_not_be_read_is_a_note_and_never_a_problem(fact: str) -> None:
     assert in_cluster(**{fact: Unknown("forbidden")}) == [Note(UNREAD[fact])]
+
+
+def test_a_cluster_whose_pods_have_ipv6_addresses_only_is_refused_in_one_sentence() -> None:
+    [problem] = in_cluster(ipv4=False)
+    assert isinstance(problem, Problem)
+    assert "use a cluster whose IP family is IPv4" in problem.sentence
+
+
+def test_nodes_of_bottlerocket_leave_a_note_where_a_gang_uses_efa() -> None:
+    devices = frozenset({NEURON_DEVICE, EFA_INTERFACE})
+    image = "Bottlerocket OS 1.53.0 (aws-k8s-1.36)"
+    plugins = PluginNodes(settled=(devices,), huge_pages_mib=20000, os_images=frozenset({image}))
+    facts = dataclasses.replace(CLUSTER, plugins=plugins)
+    gang, alone = (run_on("job", num_nodes=number).spec for number in (2, 1))
+    [note] = cluster_findings(INDEXED_JOB, gang, facts, zones=ZONES)
+    assert isinstance(note, Note)
+    assert "settings.oci-defaults.resource-limits.max-locked-memory" in note.sentence
+    assert list(cluster_findings(INDEXED_JOB, alone, facts, zones=ZONES)) == []
 
 
 @pytest.mark.parametrize("enforced", [False, Unknown("no daemon set is known to do so")])

@@ -206,6 +206,7 @@ class Account:
                 status=found.get("status", ""),
                 authentication_mode=found.get("accessConfig", {}).get("authenticationMode", ""),
                 deployment=found.get("tags", {}).get(DEPLOYMENT_TAG),
+                ip_family=found.get("kubernetesNetworkConfig", {}).get("ipFamily", "ipv4"),
             )
 
         return answer("eks:DescribeCluster", ask)

@@ -61,6 +61,8 @@ class EksCluster:
     authentication_mode: str
     deployment: str | None
     """Value of its tag `trainflow:deployment`."""
+    ip_family: str = "ipv4"
+    """Family of the addresses of its pods: `ipv4` or `ipv6`."""
 
 
 @dataclass(frozen=True)

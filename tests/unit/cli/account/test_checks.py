@@ -546,6 +546,10 @@ def test_a_log_group_left_by_a_rolled_back_stack_is_reported() -> None:
                 "checks.an_existing_cluster_has_to_be_found_and_support_access_entries", "entries", "authentication"
             ),
         ),
+        (
+            EksCluster("1.36", "ACTIVE", "API", None, ip_family="ipv6"),
+            "the cluster theirs gives its pods IPv6 addresses only",
+        ),
     ],
 )
 def test_an_existing_cluster_has_to_be_found_and_support_access_entries(
@@ -554,6 +558,13 @@ def test_an_existing_cluster_has_to_be_found_and_support_access_entries(
     of = configuration(existing_cluster={"name": "theirs"}, network=None, storage__lustre=None)
     said = troubles(of, cluster=cluster, zones=None, offered=None, cluster_versions=None, add_ons=None)
     assert said == [("cluster", "fails", sentence)]
+
+
+@pytest.mark.parametrize(("version", "surprising"), [("1.32", True), ("1.33", False), ("1.37", False), ("1.38", True)])
+def test_an_existing_cluster_of_a_version_that_was_not_tried_is_a_surprise(version: str, surprising: bool) -> None:
+    of = configuration(existing_cluster={"name": "theirs"}, network=None, storage__lustre=None)
+    said = troubles(of, cluster=EksCluster(version, "ACTIVE", "API", None))
+    assert said == [("cluster", "surprises", f"the cluster theirs is of Kubernetes {version}")][: int(surprising)]
 
 
 def test_an_existing_cluster_needs_no_zones_versions_and_administrators() -> None:

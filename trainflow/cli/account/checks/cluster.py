@@ -14,6 +14,10 @@ from trainflow.configuration.deployment import Configuration
 SOON = timedelta(days=90)
 """Time before the end of standard support that allows an upgrade in a test environment first."""
 
+CHECKED_VERSIONS = ("1.33", "1.34", "1.35", "1.36", "1.37")
+"""Versions whose schemas take the objects of runs without a field that they do not know: two before the oldest that the
+stacks deploy, and up to the newest whose schemas there are."""
+
 
 def kubernetes_version(configuration: Configuration, facts: Facts) -> Iterator[Finding]:
     """Does EKS offer the version, and for how long?"""
@@ -122,6 +126,20 @@ def _theirs(name: str, found: EksCluster | None) -> Finding:
             f"the cluster {name} does not support access entries (authentication mode CONFIG_MAP)",
             why="The functions log in with access entries.",
             fix=f"aws eks update-cluster-config --name {name} --access-config authenticationMode=API_AND_CONFIG_MAP",
+        )
+    if found.ip_family == "ipv6":
+        return fails(
+            "cluster",
+            f"the cluster {name} gives its pods IPv6 addresses only",
+            why="The network policies of the runs let their pods reach IPv4 addresses only.",
+            fix="Use a cluster whose IP family is ipv4; EKS cannot change it later.",
+        )
+    if found.version not in CHECKED_VERSIONS:
+        return surprises(
+            "cluster",
+            f"the cluster {name} is of Kubernetes {found.version}",
+            why="An older one drops fields of jobs that it does not know; a newer one may have removed them.",
+            fix=f"Use a version from {CHECKED_VERSIONS[0]} to {CHECKED_VERSIONS[-1]}, whose schemas were tried.",
         )
     return fine("cluster", f"{name}: Kubernetes {found.version}, {found.status}")
 
