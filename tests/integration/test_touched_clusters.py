@@ -263,6 +263,27 @@ def test_defaults_of_a_limit_range_change_nothing_for_pods_that_name_their_amoun
     assert namespace.findings(gang()) == []
 
 
+def test_a_maximum_of_a_limit_range_below_the_pods_is_a_problem_in_its_words(namespace: Namespace) -> None:
+    namespace.admission(maximum={"memory": "64Gi"})
+    (problem,) = namespace.findings(gang())
+    assert isinstance(problem, Problem)
+    assert "maximum memory usage per Container is 64Gi, but " in problem.sentence
+
+
+def test_pull_secrets_of_the_service_account_are_no_finding(api: KubernetesApi, namespace: Namespace) -> None:
+    """The cluster adds them to pods that name none, and the kubelet logs in to a private registry with them."""
+    path = f"/api/v1/namespaces/{namespace.name}/serviceaccounts/training"
+    account = api.find(path)
+    assert account is not None
+    api.call("PUT", path, body={**account, "imagePullSecrets": [{"name": "registry"}]})
+    assert namespace.findings(gang()) == []
+    examination = Examination(api, namespace=namespace.name)
+    ((pod, _),) = distinct_pods(KINDS["job"].render(gang()), job="gang")
+    answer = examination.admitted(pod)
+    assert isinstance(answer, dict)
+    assert answer["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 5, 7])
 @pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob"])
 def test_a_quota_below_the_gang_is_a_problem_with_both_numbers(

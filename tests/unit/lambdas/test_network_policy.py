@@ -49,17 +49,26 @@ def objects(*jobs: Job) -> tuple[list[Policy], dict[str, list[Labels]]]:
     return [*OF_NAMESPACE, *policies], pods
 
 
+DENY_ALL = {
+    "kind": "NetworkPolicy",
+    "metadata": {"name": "default-deny"},
+    "spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]},
+}
+
+
+@pytest.mark.parametrize("of_others", [[], [DENY_ALL]], ids=["ours-only", "default-deny"])
 @pytest.mark.parametrize(("backend", "fields"), GANGS)
 def test_pods_of_two_runs_do_not_reach_each_other_and_those_of_a_gang_do(
-    backend: BackendName, fields: dict[str, Any]
+    backend: BackendName, fields: dict[str, Any], of_others: list[Policy]
 ) -> None:
+    """Also where others deny all traffic in the namespace: policies add up."""
     one, other = (job(number, backend, Stage.TRAINING, **fields) for number in (1, 2))
     small = job(3, backend, Stage.PREFLIGHT, **fields)
     policies, pods = objects(one, other, small)
     for (name, sources), (target_name, targets) in product(pods.items(), repeat=2):
         for source, target in product(sources, targets):
             together = name == target_name and one.ref.num_nodes > 1 and name != small.ref.name
-            assert reaches(source, target, policies) == together, (name, target_name)
+            assert reaches(source, target, [*policies, *of_others]) == together, (name, target_name)
 
 
 @pytest.mark.parametrize(("backend", "fields"), GANGS)

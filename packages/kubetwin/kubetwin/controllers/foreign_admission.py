@@ -9,6 +9,7 @@ Real ones are webhooks, each a server of its own. Here a ConfigMap of the namesp
     initContainers  init containers that are added before the pod's own
     images       a text that begins images' names, and what replaces it
     defaults     requests and limits of containers that name none, as a LimitRange has them
+    maximum      the largest request or limit of a container, as a LimitRange has it
     set          fields of the pod's spec, which replace what is there
     env          variables that are added to every container, or replace one of the same name
     deny         the message of a refusal; with `unless_label` only of pods without this label
@@ -22,7 +23,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubetwin.controllers.events import EventRecorder
-from kubetwin.model.errors import Object, denied
+from kubetwin.model.errors import Object, denied, forbidden
+from kubetwin.model.quantity import parse_quantity
 from kubetwin.resources.resource import Resource
 from kubetwin.state.cluster import Cluster
 
@@ -40,7 +42,7 @@ def admit(cluster: Cluster, resource: Resource, obj: Object) -> None:
     """Change a new pod as the rules say, in the order of their names, and then refuse it if one says so.
 
     Raises:
-        ApiError: 400, as of a webhook.
+        ApiError: 400, as of a webhook; 403 for what is larger than a maximum, as of a LimitRange.
     """
     if resource.key != "pods":
         return
@@ -52,6 +54,18 @@ def admit(cluster: Cluster, resource: Resource, obj: Object) -> None:
     for name, rule in rules:
         if "deny" in rule and rule.get("unless_label") not in (obj["metadata"].get("labels") or {}):
             raise denied(name, rule["deny"])
+        _limit(rule.get("maximum", {}), resource, obj)
+
+
+def _limit(maximum: Mapping[str, str], resource: Resource, pod: Object) -> None:
+    """Refuse a pod with a container that may use more (kubernetes, plugin/pkg/admission/limitranger)."""
+    for container in (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or [])):
+        for name, most in maximum.items():
+            for kind in ("limits", "requests"):
+                amount = (container["resources"].get(kind) or {}).get(name)
+                if amount is not None and parse_quantity(amount) > parse_quantity(most):
+                    detail = f"maximum {name} usage per Container is {most}, but {kind[:-1]} is {amount}"
+                    raise forbidden(resource.group_resource, pod["metadata"].get("name", ""), detail)
 
 
 def _rules(cluster: Cluster) -> Iterator[tuple[str, Rule]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from kubetwin.model import errors, times
@@ -134,6 +135,8 @@ def _admit_service_account(pod: Object, store: Store) -> None:
             f'error looking up service account {metadata["namespace"]}/{account}: serviceaccount "{account}" not found'
         )
         raise errors.forbidden(GroupResource("pods"), metadata.get("name", ""), detail)
+    if found.get("imagePullSecrets") and not spec.get("imagePullSecrets"):
+        spec["imagePullSecrets"] = copy.deepcopy(found["imagePullSecrets"])
     wanted = spec.get("automountServiceAccountToken", found.get("automountServiceAccountToken", True))
     if wanted and spec.get("containers"):
         _mount_token(spec, metadata)
