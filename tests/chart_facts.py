@@ -57,7 +57,7 @@ class Source:
 ADD_ON_VALUES = {"clusterName": "trainflow", "region": "us-west-2"}
 """EKS gives them to the add-on of CloudWatch."""
 
-# Without the Neuron chart: the repository has its chart 1.0.0. Without kube-proxy and CoreDNS, which are not charts.
+# Decision 112. Without the Neuron chart: the repository has its chart 1.0.0. Without kube-proxy and CoreDNS, which are not charts.
 # What was read of these three is in tests/assets/charts/read.yaml.
 SOURCES = {
     "nvidia-device-plugin": Source(

@@ -1,5 +1,7 @@
 """What the charts and add-ons make of our values: nothing that we did not choose, on the nodes that it is for.
 
+Decision 112: tests read a record of what the charts render.
+
 `tests/assets/charts` holds the facts; `make charts` renews them. Slow tests render the charts themselves, from a folder
 of checkouts or from the repositories that the deployment uses.
 """
@@ -170,7 +172,8 @@ REGISTRIES = {"docker.io", "ghcr.io", "nvcr.io", "public.ecr.aws", "registry.k8s
 """Public registries that need no login; private subnets reach them through the NAT gateway."""
 
 AWS_REGISTRY = "602401143452.dkr.ecr.us-west-2.amazonaws.com"
-"""AWS's own, which EKS names in the cluster's Region for an add-on. A node's role may pull from it."""
+"""AWS's own. EKS names the cluster's Region for an add-on, and the EFA plugin's chart this one everywhere; a node's role
+may pull from each."""
 
 
 def test_images_come_from_registries_that_a_private_subnet_reaches_without_a_login() -> None:

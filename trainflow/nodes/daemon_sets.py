@@ -113,7 +113,7 @@ DAEMON_SETS = (
         nodes="neuron",
         millicpu=0,
         memory_mib=0,
-        source="README of the chart with device plugin 2.29.148.0: github.com/aws-neuron/neuron-helm-charts",
+        source="values of chart 1.10.0; templates/device-plugin of github.com/aws-neuron/neuron-helm-charts at 7324cd0",
     ),
     DaemonSet(
         name="node-problem-detector",
@@ -121,7 +121,7 @@ DAEMON_SETS = (
         nodes="neuron",
         millicpu=20,  # 10m each for the detector and the recovery agent, which is there when it is switched off too
         memory_mib=230,  # 80 + 150
-        source="the same; that the agent's container is unconditional: chart 1.0.0, templates/npd-daemonset.yaml",
+        source="values of chart 1.10.0; that the agent's container is unconditional: templates/npd at f63c2ce",
     ),
     DaemonSet(
         name="dcgm-exporter",
