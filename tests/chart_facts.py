@@ -57,8 +57,8 @@ class Source:
 ADD_ON_VALUES = {"clusterName": "trainflow", "region": "us-west-2"}
 """EKS gives them to the add-on of CloudWatch."""
 
-# Decision 112. Without the Neuron chart: the repository has its chart 1.0.0. Without kube-proxy and CoreDNS, which are not charts.
-# What was read of these three is in tests/assets/charts/read.yaml.
+# Decision 112: facts are rendered from public sources. Not here are the Neuron chart, whose repository has its chart
+# 1.0.0, and kube-proxy and CoreDNS, which are not charts: what was read of these three is in read.yaml.
 SOURCES = {
     "nvidia-device-plugin": Source(
         repository="NVIDIA/k8s-device-plugin", ref="v0.20.0", path="deployments/helm/nvidia-device-plugin"

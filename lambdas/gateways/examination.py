@@ -15,6 +15,7 @@ from trainflow.kubernetes.api import KubernetesApi
 from trainflow.kubernetes.faults import NotFound, RequestRefused
 from trainflow.nodes.instances import INSTANCE_TYPE_LABEL
 from trainflow.observed.containers import program_image
+from trainflow.observed.daemon_pods import read_daemon_pods
 from trainflow.observed.node import Node, read_node
 from trainflow.spec.run_spec import Compute
 from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Refused, Unknown, VolumeClaim
@@ -72,6 +73,9 @@ class Examination:
             claim=_asked(lambda: self._claim(claim)),
             plugins=_asked(lambda: self._plugins(compute, daemon_sets, now=now)),
             policies_enforced=_policies_enforced(daemon_sets),
+            daemon_pods=daemon_sets
+            if isinstance(daemon_sets, Unknown)
+            else tuple(read_daemon_pods(each) for each in daemon_sets),
             ipv4=nodes if isinstance(nodes, Unknown) else all(node.has_ipv4 for node in nodes),
             disks=nodes if isinstance(nodes, Unknown) else _disks(nodes),
             **optional,

@@ -33,6 +33,7 @@ from trainflow.configuration.cluster_software import CHARTS, Chart
 from trainflow.deployment.kubernetes_names import CONTROLLER_NODES, SMALL_JOB_NODES, TRAINING_NODES
 from trainflow.nodes.daemon_sets import DAEMON_SETS
 from trainflow.nodes.instances import INSTANCE_TYPES, SYSTEM_INSTANCE, InstanceType
+from trainflow.observed.daemon_pods import read_daemon_pods
 
 OURS = {name: values for name, (_, values) in chart_facts.ours().items()}
 """Values that we set, by chart or add-on."""
@@ -119,6 +120,16 @@ def test_a_daemon_set_runs_on_the_nodes_that_the_table_counts_it_on(chart: str, 
     assert (row.part_of, training_nodes(pod)) == (chart, counted - NOT_THERE.get(row.name, set()))
 
 
+@pytest.mark.parametrize(("chart", "pod"), recorded_pods("DaemonSet"), ids=_named)
+def test_the_preflight_reads_from_a_daemon_set_what_the_table_says(chart: str, pod: dict[str, Any]) -> None:
+    """It finds each on the nodes where the scheduler places it, except for GPU plugins, which go by a label of ours."""
+    found = read_daemon_pods({"metadata": {"name": pod["name"]}, "spec": {"template": {"spec": pod["spec"]}}})
+    row = next(row for row in DAEMON_SETS if row.name == pod["name"])
+    assert (found.cpu * 1000, found.memory) == (row.millicpu, row.memory_mib * 2**20)
+    there = {name for name, instance in INSTANCE_TYPES.items() if found.certainly_on(instance)}
+    assert there == (set() if chart == "nvidia-device-plugin" else training_nodes(pod))
+
+
 def test_daemon_sets_request_what_the_table_says() -> None:
     found = {pod["name"]: pod_requests(as_pod(pod)) for _, pod in recorded_pods("DaemonSet")}
     rows = {row.name: (Fraction(row.millicpu, 1000), Fraction(row.memory_mib * 2**20)) for row in DAEMON_SETS}
@@ -172,8 +183,8 @@ REGISTRIES = {"docker.io", "ghcr.io", "nvcr.io", "public.ecr.aws", "registry.k8s
 """Public registries that need no login; private subnets reach them through the NAT gateway."""
 
 AWS_REGISTRY = "602401143452.dkr.ecr.us-west-2.amazonaws.com"
-"""AWS's own. EKS names the cluster's Region for an add-on, and the EFA plugin's chart this one everywhere; a node's role
-may pull from each."""
+"""AWS's own. EKS names the cluster's Region for an add-on, and the EFA plugin's chart names this one everywhere; a role
+of our nodes may pull from each."""
 
 
 def test_images_come_from_registries_that_a_private_subnet_reaches_without_a_login() -> None:

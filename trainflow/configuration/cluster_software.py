@@ -35,6 +35,7 @@ class Chart:
     not exist yet."""
 
 
+# Decision 112: `make charts` records what they make of these values, and has to follow each change here.
 CHARTS = (
     # github.com/aws-neuron/neuron-helm-charts, release 1.10.0 (August 2026).
     Chart(

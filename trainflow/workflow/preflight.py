@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from trainflow.nodes.daemon_pods import DaemonPods
+
 
 @dataclass(frozen=True)
 class Unknown:
@@ -87,6 +89,8 @@ class ClusterFacts:
     """Whether the cluster's network plugin enforces network policies."""
     ipv4: bool | Unknown = True
     """Whether pods have IPv4 addresses, by the addresses of nodes for small programs."""
+    daemon_pods: tuple[DaemonPods, ...] | Unknown = ()
+    """Pods of the cluster's daemon sets."""
     disks: tuple[int, ...] | Unknown = ()
     """Bytes that each node for small programs offers to images and pods; empty if no kubelet reports them."""
     kind_installed: bool | Unknown = True

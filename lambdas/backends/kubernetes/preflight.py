@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from lambdas.backends.kubernetes.kind import JobKind
 from lambdas.logic.preflight.admission import PAGE
 from lambdas.logic.preflight.findings import Finding, Note, Problem
+from trainflow.nodes.daemon_pods import DaemonPods
 from trainflow.nodes.instances import DEVICE_PLUGINS, EFA_INTERFACE, HUGE_PAGES
+from trainflow.nodes.node_room import allocatable, training_pod
 from trainflow.protocol.pods import CLAIM, SERVICE_ACCOUNT
 from trainflow.spec.run_spec import Compute, RunSpec
 from trainflow.workflow.preflight import ClusterFacts, PluginNodes, Unknown, VolumeClaim, Zone
@@ -43,6 +45,7 @@ def cluster_findings(
     yield from _bottlerocket(compute, facts.plugins)
     yield from _policies(compute, facts.policies_enforced)
     yield from _addresses(facts.ipv4)
+    yield from _crowded(compute, facts.daemon_pods)
     if isinstance(facts.disks, Unknown):
         yield Note(f"workload.image: whether a node for small programs has room for it: {facts.disks.reason}.")
 
@@ -118,6 +121,28 @@ def _addresses(ipv4: bool | Unknown) -> Iterator[Finding]:
             "The cluster gives its pods IPv6 addresses only, but those of runs may reach DNS, the credentials of their "
             f"role and S3 only by IPv4 ({PAGE}); use a cluster whose IP family is IPv4."
         )
+
+
+def _crowded(compute: Compute, daemon_pods: tuple[DaemonPods, ...] | Unknown) -> Iterator[Finding]:
+    """A problem if the daemon sets of a node leave less of it than the training's pod requests."""
+    if isinstance(daemon_pods, Unknown):
+        yield Note(f"Whether daemon sets leave room for the training's pods: {daemon_pods.reason}.")
+        return
+    instance = compute.instance
+    there = [each for each in daemon_pods if each.certainly_on(instance)]
+    node, pod = allocatable(instance), training_pod(instance)
+    for resource, requested, left in (
+        ("CPU", sum(each.cpu for each in there) * 1000, node.millicpu - pod.millicpu),
+        ("memory", sum(each.memory for each in there) / 2**20, node.memory_mib - pod.memory_mib),
+    ):
+        if requested > left:
+            largest = sorted(there, key=lambda each: each.cpu if resource == "CPU" else each.memory, reverse=True)
+            unit = "m" if resource == "CPU" else " MiB"
+            yield Problem(
+                f"The daemon sets on each node of {instance.name} request {requested:.0f}{unit} of {resource}, and the "
+                f"training's pod leaves {left}{unit} of it; lower the requests of "
+                f"{', '.join(each.name for each in largest[:3])}, or keep them off these nodes ({PAGE})."
+            )
 
 
 def _bottlerocket(compute: Compute, plugins: PluginNodes | Unknown) -> Iterator[Finding]:

@@ -49,9 +49,11 @@ from tests.unit.lambdas.conftest import CONTEXT, DATA_BUCKET, Aws
 from tests.wording import wording
 from trainflow.deployment.kubernetes_names import JOB_LABEL
 from trainflow.errors import PreflightFailed, ScriptFailed, WorkerFailed
-from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPES, NEURON_DEVICE
+from trainflow.nodes.daemon_pods import DaemonPods
+from trainflow.nodes.instances import EFA_INTERFACE, INSTANCE_TYPE_LABEL, INSTANCE_TYPES, NEURON_DEVICE
 from trainflow.nodes.offerings import VCPU_QUOTAS, node_quota
 from trainflow.nodes.training_nodes import Nodegroup
+from trainflow.observed.daemon_pods import read_daemon_pods
 from trainflow.spec.run_spec import parse_run_spec
 from trainflow.workflow.compile_cache import new_lease
 from trainflow.workflow.preflight import (
@@ -208,6 +210,7 @@ UNREAD = {
     "service_account": "Whether there is a service account 'training': forbidden.",
     "claim": "Whether the claim 'fsx-claim' is bound: forbidden.",
     "plugins": "Whether nodes will advertise aws.amazon.com/neuron, vpc.amazonaws.com/efa: forbidden.",
+    "daemon_pods": "Whether daemon sets leave room for the training's pods: forbidden.",
     "ipv4": "Whether the cluster's pods have IPv4 addresses: forbidden.",
     "policies_enforced": "Whether the cluster enforces network policies: forbidden. Where they are not enforced, pods "
     "of other runs reach this run's pods (docs/security.md).",
@@ -223,6 +226,52 @@ def test_a_cluster_whose_pods_have_ipv6_addresses_only_is_refused_in_one_sentenc
     [problem] = in_cluster(ipv4=False)
     assert isinstance(problem, Problem)
     assert "use a cluster whose IP family is IPv4" in problem.sentence
+
+
+def agent(cpu: str, *, memory: str = "64Mi", **spec: Any) -> DaemonPods:
+    container = {"name": "agent", "resources": {"requests": {"cpu": cpu}, "limits": {"memory": memory}}}
+    pod = {"tolerations": [{"operator": "Exists"}], "containers": [container], **spec}
+    return read_daemon_pods({"metadata": {"name": "security-agent"}, "spec": {"template": {"spec": pod}}})
+
+
+def required(key: str, operator: str, *values: str) -> dict[str, Any]:
+    expression = {"key": key, "operator": operator, "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "words"),
+    [
+        (agent("13"), "request 13000m of CPU"),
+        (agent("100m", memory="64Gi"), "request 65536 MiB of memory"),
+        (agent("13", tolerations=[{"key": "aws.amazon.com/neuron", "operator": "Exists"}]), "security-agent"),
+        (agent("13", affinity=required("eks.amazonaws.com/compute-type", "NotIn", "fargate")), "security-agent"),
+        (agent("13", affinity=required(INSTANCE_TYPE_LABEL, "In", "trn1.32xlarge")), "security-agent"),
+    ],
+)
+def test_daemon_sets_that_leave_too_little_of_a_node_are_a_problem(pods: DaemonPods, words: str) -> None:
+    """The training's pods would wait for room that no node has, while the nodes are billed."""
+    [problem] = in_cluster(daemon_pods=(pods,))
+    assert isinstance(problem, Problem)
+    assert words in problem.sentence
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        agent("500m"),
+        agent("13", tolerations=[]),
+        agent("13", tolerations=[{"operator": "Exists", "effect": "NoExecute"}]),
+        agent("13", tolerations=[{"key": "aws.amazon.com/neuron", "value": "false"}]),
+        agent("13", nodeSelector={"kubernetes.io/os": "windows"}),
+        agent("13", nodeSelector={"team": "vision"}),
+        agent("13", affinity=required(INSTANCE_TYPE_LABEL, "In", "m5.large")),
+        agent("13", affinity=required("team", "Exists")),
+    ],
+)
+def test_daemon_sets_that_may_be_elsewhere_or_are_small_are_no_finding(pods: DaemonPods) -> None:
+    assert in_cluster(daemon_pods=(pods,)) == []
 
 
 def test_nodes_of_bottlerocket_leave_a_note_where_a_gang_uses_efa() -> None:
