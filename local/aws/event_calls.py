@@ -6,8 +6,9 @@ replace methods of moto: check them again when moto's version is raised.
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from local.aws import event_inputs
@@ -28,6 +29,7 @@ def apply_all() -> None:
     _patterns()
     _targets()
     _entries()
+    _missing_rules()
 
 
 def _patterns() -> None:
@@ -74,6 +76,26 @@ def _targets() -> None:
         return self.error("ValidationException", said) if said else put_targets(self)
 
     replace(EventsHandler, "put_targets", put_valid_targets)
+
+
+def _missing_rules() -> None:
+    """The refusal of a rule that does not exist names the bus, as that of its targets does."""
+    from moto.events.responses import EventsHandler
+
+    def refused(present: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(present)
+        def call(self: Any) -> Any:
+            name, bus = self._get_param("Name") or self._get_param("Rule"), self._get_param("EventBusName")
+            found = self.events_backend.describe_event_bus(bus or "default")
+            if name and name not in found.rules:
+                said = f"Rule {name} does not exist on EventBus {found.name}."
+                return self.error("ResourceNotFoundException", said)
+            return present(self)
+
+        return call
+
+    for name in ("describe_rule", "enable_rule", "disable_rule", "list_targets_by_rule"):
+        replace(EventsHandler, name, refused(getattr(EventsHandler, name)))
 
 
 def _entries() -> None:

@@ -23,6 +23,12 @@ MAX_AGE, MAX_AHEAD = timedelta(days=14), timedelta(hours=2)
 
 
 def apply() -> None:
+    """Apply every patch of this module."""
+    _refusals()
+    _each_metric_once()
+
+
+def _refusals() -> None:
     """Refuse a call as a whole, as CloudWatch does."""
     from moto.cloudwatch.exceptions import InvalidParameterValue, ValidationError
     from moto.cloudwatch.responses import CloudWatchResponse
@@ -40,6 +46,21 @@ def apply() -> None:
         return present(self)
 
     replace(CloudWatchResponse, "put_metric_data", put_metric_data)
+
+
+def _each_metric_once() -> None:
+    """ListMetrics lists a metric once, whatever its number of data points and the order of its dimensions. moto 5.2.5
+    lists one for each point."""
+    from moto.cloudwatch.models import CloudWatchBackend
+
+    def get_filtered_metrics(self: Any, metric_name: str, namespace: str, dimensions: Any) -> list[Any]:
+        once: dict[Any, Any] = {}
+        for point in self.get_all_metrics():
+            names = frozenset((each.name, each.value) for each in point.dimensions)
+            once.setdefault((point.namespace, point.name, names), point)
+        return [each for each in once.values() if each.filter(namespace, metric_name, dimensions)]
+
+    replace(CloudWatchBackend, "get_filtered_metrics", get_filtered_metrics)
 
 
 def refusals(data: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:

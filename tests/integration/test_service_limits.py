@@ -138,3 +138,18 @@ def test_cloudwatch_takes_a_call_of_one_megabyte(aws: AwsServer) -> None:
     with pytest.raises(ClientError, match="larger than 1000000 bytes"):
         plain.put_metric_data(Namespace="test", MetricData=large)
     put(aws, *large)  # compressed, as boto3 sends it
+
+
+def test_cloudwatch_lists_a_metric_once_whatever_its_points(aws: AwsServer) -> None:
+    cloudwatch = aws.client("cloudwatch")
+    dimensions = [{"Name": "Deployment", "Value": "d"}, {"Name": "RunId", "Value": "r"}]
+    points = [
+        {"MetricName": "Loss", "Dimensions": order, "Value": value}
+        for value in (1.0, 2.0)
+        for order in (dimensions, dimensions[::-1])
+    ]
+    cloudwatch.put_metric_data(Namespace="Once", MetricData=[*points, {"MetricName": "Loss", "Value": 1.0}])
+    listed = cloudwatch.list_metrics(Namespace="Once")["Metrics"]
+    assert [sorted(each["Name"] for each in metric["Dimensions"]) for metric in listed] == [["Deployment", "RunId"], []]
+    of_run = cloudwatch.list_metrics(Namespace="Once", Dimensions=[dimensions[1]])["Metrics"]
+    assert of_run == listed[:1]

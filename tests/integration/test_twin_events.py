@@ -468,3 +468,14 @@ def state_machine(aws: AwsServer, name: str, states: dict[str, Any]) -> str:
     definition = json.dumps({"StartAt": next(iter(states)), "States": states})
     created = aws.client("stepfunctions").create_state_machine(name=name, roleArn=STATES, definition=definition)
     return str(created["stateMachineArn"])
+
+
+@pytest.mark.parametrize("call", ["describe_rule", "enable_rule", "disable_rule", "list_targets_by_rule"])
+def test_a_rule_that_does_not_exist_is_refused_with_its_bus(aws: AwsServer, call: str) -> None:
+    name = {"Rule" if call == "list_targets_by_rule" else "Name": "missing"}
+    with pytest.raises(ClientError) as refused:
+        getattr(aws.client("events"), call)(**name)
+    assert refused.value.response["Error"] == {
+        "Code": "ResourceNotFoundException",
+        "Message": "Rule missing does not exist on EventBus default.",
+    }
