@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from local import runtime_folder
-from local.aws import patches
+from local.aws import function_logs, patches
 from local.aws.access.guard import AccessDenied
 from local.aws.faults import Duplicate, FaultPlan, no_faults
+from local.aws.function_logs import FunctionLogs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ class LambdaRuntime:
         """
         self._faults = faults
         self._environment = dict(environment)
-        self._log_dir = log_dir
+        self._log_dir, self._logs = log_dir, FunctionLogs()
         self._credentials = functools.cache(credentials or (lambda _role, _session: {}))
         self._idle: dict[str, list[Worker]] = defaultdict(list)
         self._busy: set[Worker] = set()
@@ -177,6 +178,7 @@ class LambdaRuntime:
         self._log_dir.mkdir(parents=True, exist_ok=True)
         self._zygote = _shared_zygote()
         patches.lambda_invocations(self._invoke_for_moto)
+        function_logs.apply(self._logs)
 
     def wait_ready(self) -> None:
         """Return once the zygote can fork workers."""
@@ -271,6 +273,7 @@ class LambdaRuntime:
             memory_mib=int(moto_function.memory_size),
             log=str(self._log_dir / f"{moto_function.function_name}.log"),
         )
+        self._logs.add(moto_function.logs_group_name, Path(function.log))
         payload, is_error = self.invoke(function, event)
         return payload, is_error, _end(Path(function.log))
 

@@ -477,6 +477,33 @@ def test_an_execution_that_is_stopped_while_a_function_works_stays_stopped(
     assert history() == before
 
 
+def test_a_function_writes_to_the_group_that_it_names(aws: AwsServer, runtime: LambdaRuntime, role: str) -> None:
+    aws.client("lambda").create_function(
+        FunctionName="writes",
+        Role=role,
+        Runtime="python3.11",
+        Handler="tests.integration.handlers.writing.lambda_handler",
+        Code={"ZipFile": empty_archive()},
+        LoggingConfig={"LogGroup": "writings"},
+    )
+    logs = aws.client("logs")
+    logs.create_log_group(logGroupName="writings")
+    (group,) = logs.describe_log_groups(logGroupNamePrefix="writings")["logGroups"]
+    shown: list[list[str]] = []
+    for text in ("first", "second"):
+        aws.client("lambda").invoke(FunctionName="writes", Payload=json.dumps(text))
+        events = logs.filter_log_events(logGroupIdentifier=group["arn"], logStreamNamePrefix="tw")["events"]
+        shown.append([event["message"] for event in events])
+    at = '{"message": "%s", "timestamp": "2026-11-28 07:00:00,250+0000"}'
+    assert shown == [["first", at % "first"], ["first", at % "first", "second", at % "second"]]
+    assert {event["timestamp"] for event in events} == {1_795_849_200_250}
+    (stream,) = logs.describe_log_streams(logGroupName="writings")["logStreams"]
+    assert logs.get_log_events(logGroupName="writings", logStreamName=stream["logStreamName"])["events"]
+    assert logs.filter_log_events(logGroupName="writings", logStreamNamePrefix="other")["events"] == []
+    configuration = aws.client("lambda").get_function_configuration(FunctionName="writes")
+    assert configuration["LoggingConfig"]["LogGroup"] == "writings"
+
+
 def test_stopping_ends_what_is_being_invoked(aws: AwsServer, tmp_path: Path) -> None:
     # From here on moto calls the runtimes of these last tests.
     runtime = LambdaRuntime({**aws.client_environment, "PATH": "/usr/bin"}, log_dir=tmp_path)
