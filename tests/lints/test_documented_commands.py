@@ -176,7 +176,7 @@ def _runs_a_valid_spec(block: Block, words: list[str]) -> None:
         assert done.exit_code == 0, f"{block.where}: {done.output}"
 
 
-V2_ONLY = {("logs", "tail"): {"format", "since"}}
+V2_ONLY = {("logs", "tail"): {"follow", "format", "since"}}
 """Operations of version 2 of the AWS CLI, which PyPI has not, with the options that the documents use."""
 
 
