@@ -7,10 +7,21 @@ apiextensions-apiserver (go-openapi/validate), as recorded.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
-from kubetwin.model.errors import FieldError, Object, bad_value, not_supported, required
+from kubetwin.model.errors import (
+    FieldError,
+    Object,
+    bad_value,
+    duplicate,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
 from kubetwin.model.quantity import BadQuantity, parse_quantity
 from kubetwin.model.schema import INT_OR_STRING, OBJECT_META, QUANTITY, Schema, fits, json_type, resolve
 
@@ -29,6 +40,11 @@ def fields(*, needed: tuple[str, ...] = (), **properties: Schema) -> Schema:
 
 def list_of(items: Schema, **rules: Any) -> Schema:
     return {"type": "array", "items": items, **rules}
+
+
+def keyed_list(key: str, items: Schema, **rules: Any) -> Schema:
+    """A list whose elements differ in one field."""
+    return list_of(items, **{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}, **rules)
 
 
 def map_of(values: Schema) -> Schema:
@@ -138,10 +154,53 @@ def _check_rules(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
     options = schema.get("enum")
     if options and value not in options:
         yield not_supported(path, value, options)
-    if isinstance(value, list) and len(value) < schema.get("minItems", 0):
+    if isinstance(value, list):
+        yield from _check_list(value, schema, path)
+    elif isinstance(value, str):
+        yield from _check_text(value, schema, path)
+    elif isinstance(value, int):
+        yield from _check_number(value, schema, path)
+    elif isinstance(value, dict) and len(value) < schema.get("minProperties", 0):
+        detail = f"{path} in body should have at least {schema['minProperties']} properties"
+        yield bad_value(path, len(value), detail)
+
+
+def _check_list(value: list[Any], schema: Schema, path: str) -> Iterator[FieldError]:
+    if len(value) < schema.get("minItems", 0):
         yield bad_value(path, len(value), f"{path} in body should have at least {schema['minItems']} items")
-    if isinstance(value, int) and "minimum" in schema and value < schema["minimum"]:
+    if "maxItems" in schema and len(value) > schema["maxItems"]:
+        yield too_many(path, len(value), schema["maxItems"])
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if keys and all(isinstance(item, dict) for item in value):
+        found = [{key: item[key] for key in keys if key in item} for item in value]
+        yield from (duplicate(f"{path}[{place}]", key) for place, key in enumerate(found) if key in found[:place])
+
+
+def _check_text(value: str, schema: Schema, path: str) -> Iterator[FieldError]:
+    if len(value) < schema.get("minLength", 0):
+        yield bad_value(path, value, f"{path} in body should be at least {schema['minLength']} chars long")
+    if "maxLength" in schema and len(value) > schema["maxLength"]:
+        yield too_long(path, schema["maxLength"])
+    if "pattern" in schema and not re.search(schema["pattern"], value):
+        yield bad_value(path, value, f"{path} in body should match '{schema['pattern']}'")
+    if schema.get("format") == "date-time" and not _is_time(value):
+        detail = f'{path} in body must be of type date-time: "{value}"'
+        yield FieldError("FieldValueTypeInvalid", path, bad_value(path, value, detail).message)
+
+
+def _check_number(value: int, schema: Schema, path: str) -> Iterator[FieldError]:
+    if "minimum" in schema and value < schema["minimum"]:
         yield bad_value(path, value, f"{path} in body should be greater than or equal to {schema['minimum']}")
+    if "maximum" in schema and value > schema["maximum"]:
+        yield bad_value(path, value, f"{path} in body should be less than or equal to {schema['maximum']}")
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return "T" in text
 
 
 def _check_special(value: Any, name: str, path: str) -> Iterator[FieldError]:
