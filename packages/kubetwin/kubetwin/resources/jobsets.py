@@ -26,7 +26,7 @@ _RULE = fields(
     onJobFailureMessagePatterns=list_of(text()),
     targetReplicatedJobs=list_of(text()),
 )
-_SPEC = fields(
+JOBSET_SPEC = fields(
     replicatedJobs=list_of(_REPLICATED_JOB),
     network=fields(enableDNSHostnames=flag(), subdomain=text(), publishNotReadyAddresses=flag()),
     successPolicy=fields(needed=("operator",), operator=text("All", "Any"), targetReplicatedJobs=list_of(text())),
@@ -87,7 +87,7 @@ RESOURCES = (
         plural="jobsets",
         group="jobset.x-k8s.io",
         version="v1alpha2",
-        spec=_SPEC,
+        spec=JOBSET_SPEC,
         webhook=_webhook,
         rules=True,
         storage_hash="KpiKgyjBCag=",

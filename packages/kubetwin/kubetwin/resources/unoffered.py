@@ -94,8 +94,8 @@ RESOURCES = (
         categories=("api-extensions",),
         subresources=(STATUS,),
         verbs=(*_READ_VERBS, *(verb for verb in ALL_VERBS if verb in ("create", "patch", "update"))),
-        refusal="this cluster takes no further CustomResourceDefinitions: those of JobSet, Volcano and the training "
-        "operator are built in; other kinds need a cluster that runs their operators",
+        refusal="this cluster takes no further CustomResourceDefinitions: those of JobSet, Volcano, the training "
+        "operator and Kubeflow Trainer are built in; other kinds need a cluster that runs their operators",
         columns=(NAME, Column("Created At", lambda crd: crd["metadata"]["creationTimestamp"])),
     ),
     custom_resource(
@@ -110,12 +110,13 @@ RESOURCES = (
         columns=(NAME, AGE),
     ),
     custom_resource(
-        kind="TrainJob",
-        plural="trainjobs",
+        kind="OptimizationJob",
+        plural="optimizationjobs",
         group="trainer.kubeflow.org",
         version="v1alpha1",
         spec=ANYTHING,
-        validate=_refuse("Kubeflow Trainer v2", "use a JobSet or a PyTorchJob"),
+        storage_hash="LwF3ukifVrE=",
+        validate=_refuse("searches of parameters", "create a TrainJob for each trial"),
         columns=(NAME, AGE),
     ),
 )

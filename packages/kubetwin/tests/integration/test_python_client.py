@@ -260,8 +260,8 @@ def test_custom_kinds_are_recorded_and_further_ones_refused(api: client.ApiClien
         definitions.create_custom_resource_definition({"metadata": {"name": "widgets.example.com"}})
     assert (refused.value.status, json.loads(refused.value.body)["message"]) == (
         405,
-        "this cluster takes no further CustomResourceDefinitions: those of JobSet, Volcano and the training operator "
-        "are built in; other kinds need a cluster that runs their operators",
+        "this cluster takes no further CustomResourceDefinitions: those of JobSet, Volcano, the training "
+        "operator and Kubeflow Trainer are built in; other kinds need a cluster that runs their operators",
     )
 
 

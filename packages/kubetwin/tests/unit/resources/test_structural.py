@@ -71,9 +71,11 @@ def test_the_jobs_of_a_running_set_cannot_change_and_those_of_a_suspended_one_ca
 
 
 def test_a_kind_that_is_not_run_is_refused_with_an_alternative() -> None:
-    kind = load_registry().by_key("trainjobs.trainer.kubeflow.org")
+    kind = load_registry().by_key("optimizationjobs.trainer.kubeflow.org")
     [fault] = kind.validate({"spec": {}})
-    assert str(fault) == "spec: Forbidden: this cluster runs no Kubeflow Trainer v2: use a JobSet or a PyTorchJob"
+    assert (
+        str(fault) == "spec: Forbidden: this cluster runs no searches of parameters: create a TrainJob for each trial"
+    )
 
 
 def refusals(kind: str, spec: dict[str, Any], name: str = "x") -> list[str]:
