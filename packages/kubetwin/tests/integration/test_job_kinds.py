@@ -1,4 +1,4 @@
-"""JobSet, Volcano and the training operator on a twin cluster with process nodes: gangs that meet, end and go."""
+"""The operators' kinds of jobs on a twin cluster with process nodes: gangs that meet, end and go."""
 
 from __future__ import annotations
 
@@ -36,8 +36,14 @@ GROUPS = {
     "jobset": "jobset.x-k8s.io/v1alpha2",
     "volcano": "batch.volcano.sh/v1alpha1",
     "pytorchjob": "kubeflow.org/v1",
+    "trainjob": "trainer.kubeflow.org/v1alpha1",
 }
-PLURALS = {"jobset": ("JobSet", "jobsets"), "volcano": ("Job", "jobs"), "pytorchjob": ("PyTorchJob", "pytorchjobs")}
+PLURALS = {
+    "jobset": ("JobSet", "jobsets"),
+    "volcano": ("Job", "jobs"),
+    "pytorchjob": ("PyTorchJob", "pytorchjobs"),
+    "trainjob": ("TrainJob", "trainjobs"),
+}
 
 
 class Kinds(Cluster):
@@ -293,3 +299,94 @@ def test_objects_that_the_server_refuses_are_created_when_it_takes_them(cluster:
     assert cluster.pods() == []
     cluster.api.delete(cluster.path("resourcequotas/none"))
     eventually(lambda: len(cluster.pods()) == 2, "two pods")
+
+
+def runtime(cluster: Kinds, *command: str, name: str = "torch", **spec: Any) -> None:
+    """Create a TrainingRuntime of one program."""
+    pod = template(*command, name="node")
+    job = {"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}}
+    job["spec"] = {"backoffLimit": 0, "template": pod}
+    jobset = {"replicatedJobs": [{"name": "node", "template": job}], "failurePolicy": {"maxRestarts": 0}}
+    cluster.api.create(
+        f"/apis/{GROUPS['trainjob']}/namespaces/{cluster.namespace}/trainingruntimes",
+        {
+            "apiVersion": GROUPS["trainjob"],
+            "kind": "TrainingRuntime",
+            "metadata": {"name": name},
+            "spec": {"mlPolicy": {"torch": {}}, "template": {"spec": jobset}, **spec},
+        },
+    )
+
+
+def trainjob(num_nodes: int = 2, **spec: Any) -> dict[str, Any]:
+    return {"runtimeRef": {"kind": "TrainingRuntime", "name": "torch"}, "trainer": {"numNodes": num_nodes}, **spec}
+
+
+MERGE_PATCH = "application/merge-patch+json"
+MEET = """
+import os
+os.environ.update(RANK=os.environ["PET_NODE_RANK"], MASTER_ADDR=os.environ["PET_MASTER_ADDR"])
+"""
+
+
+def test_the_pods_of_a_trainjob_meet_by_torchruns_variables_and_succeed(cluster: Kinds, port: int) -> None:
+    runtime(cluster, "python", "-c", f"{MEET}os.environ['MASTER_PORT'] = '{port}'\n{GREET}")
+    cluster.submit("trainjob", "tj", trainjob())
+    status = cluster.until("trainjob", "tj", is_true("Complete"), "completes")
+    [condition] = status["conditions"]
+    assert (condition["reason"], condition["message"]) == ("AllJobsCompleted", "jobset completed successfully")
+    [counts] = status["jobsStatus"]
+    assert counts == {"name": "node", "ready": 0, "succeeded": 1, "failed": 0, "active": 0, "suspended": 0}
+    assert one_met(cluster.logs())
+
+
+def test_a_failed_pod_of_a_trainjob_fails_it_and_its_deletion_takes_everything(cluster: Kinds) -> None:
+    runtime(cluster, *FAIL)
+    cluster.submit("trainjob", "tj", trainjob())
+    status = cluster.until("trainjob", "tj", is_true("Failed"), "fails")
+    assert status["conditions"][-1]["reason"] == "ReachedMaxRestarts"
+    assert cluster.api.find(cluster.path("configmaps/tj-runtime-snapshot"))
+    cluster.api.delete(f"/apis/{GROUPS['trainjob']}/namespaces/{cluster.namespace}/trainjobs/tj")
+    eventually(lambda: not cluster.pods() and not cluster.job("jobset", "tj"), "its JobSet and pods are gone")
+    eventually(lambda: not cluster.api.find(cluster.path("configmaps/tj-runtime-snapshot")), "so is the snapshot")
+
+
+def test_a_suspended_trainjob_has_no_pods_until_it_is_resumed_and_none_when_it_is_suspended_again(
+    cluster: Kinds,
+) -> None:
+    runtime(cluster, *SLEEP)
+    cluster.submit("trainjob", "tj", trainjob(suspend=True))
+    cluster.until("trainjob", "tj", is_true("Suspended"), "is suspended")
+    assert not cluster.pods()
+    path = f"/apis/{GROUPS['trainjob']}/namespaces/{cluster.namespace}/trainjobs/tj"
+    cluster.api.patch(path, {"spec": {"suspend": False}}, MERGE_PATCH)
+    status = cluster.until("trainjob", "tj", lambda s: any(c["ready"] for c in s["jobsStatus"]), "runs")
+    assert [(c["type"], c["status"], c["reason"]) for c in status["conditions"]] == [("Suspended", "False", "Resumed")]
+    cluster.api.patch(path, {"spec": {"suspend": True}}, MERGE_PATCH)
+    cluster.until("trainjob", "tj", is_true("Suspended"), "is suspended again")
+    eventually(lambda: not cluster.pods(), "no pod is left")
+
+
+def test_a_trainjob_waits_for_its_runtime_and_keeps_it(cluster: Kinds) -> None:
+    cluster.submit("trainjob", "tj", trainjob())
+    assert not cluster.pods()
+    runtime(cluster, *SLEEP)
+    eventually(lambda: bool(cluster.pods()), "the pods are made")
+    cluster.api.delete(f"/apis/{GROUPS['trainjob']}/namespaces/{cluster.namespace}/trainingruntimes/torch")
+    assert cluster.job("jobset", "tj")
+
+
+def test_a_trainjob_that_takes_too_long_fails_and_loses_its_pods(cluster: Kinds) -> None:
+    runtime(cluster, *SLEEP)
+    cluster.submit("trainjob", "tj", trainjob(activeDeadlineSeconds=2))
+    status = cluster.until("trainjob", "tj", is_true("Failed"), "fails")
+    assert status["conditions"][-1]["reason"] == "DeadlineExceeded"
+    eventually(lambda: not cluster.job("jobset", "tj"), "its JobSet is deleted")
+
+
+def test_the_runtime_of_a_trainjob_cannot_be_replaced(cluster: Kinds) -> None:
+    runtime(cluster, *SLEEP)
+    cluster.submit("trainjob", "tj", trainjob())
+    path = f"/apis/{GROUPS['trainjob']}/namespaces/{cluster.namespace}/trainjobs/tj"
+    with pytest.raises(RequestRefused, match=r"spec.runtimeRef: Invalid value: field is immutable"):
+        cluster.api.patch(path, {"spec": {"runtimeRef": {"name": "other"}}}, MERGE_PATCH)
