@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from lambdas.backends import job, jobset, pod, pytorchjob, volcano
+from lambdas.backends import job, jobset, pod, pytorchjob, trainjob, volcano
 from lambdas.backends.backend import Backend
 from lambdas.backends.deployment import Deployment
 from lambdas.backends.kubernetes.backend import KubernetesBackend, held_objects
@@ -16,7 +16,7 @@ from trainflow.deployment.backends import BackendName
 
 # Decision 35: a backend is one module and one entry here.
 KINDS: Mapping[BackendName, JobKind] = {
-    kind.name: kind for kind in (job.KIND, jobset.KIND, volcano.KIND, pytorchjob.KIND, pod.KIND)
+    kind.name: kind for kind in (job.KIND, jobset.KIND, volcano.KIND, pytorchjob.KIND, trainjob.KIND, pod.KIND)
 }
 """Backends that are kinds of Kubernetes objects."""
 

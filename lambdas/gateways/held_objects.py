@@ -42,16 +42,18 @@ class HeldObjects:
         """Objects with grants by their names, in the versions that were listed."""
 
     def held(self) -> list[Held]:
-        """Everything that runs hold: one call for each kind of job, and four more."""
+        """Everything that runs hold: one call for each kind of job and of what it refers to, and four more."""
         pods = self._listed(self._core("pods"), RUN_LABEL)
         jobs = [(kind, job) for kind in KUBERNETES_KINDS.values() for job in self._jobs(kind)]
         names = {job["metadata"]["name"] for _, job in jobs}
         alone = [pod for pod in pods if pod["metadata"]["labels"].get(JOB_LABEL) not in names]
+        companions = [found for kind in KUBERNETES_KINDS.values() for found in self._companions(kind)]
         services = self._listed(self._core("services"), RUN_LABEL)
         policies = self._listed(self._policies, RUN_LABEL)
         return [
             *(_job(kind, job, pods, path=self._path(kind)) for kind, job in jobs),
             *(_pod(pod, path=self._core("pods")) for pod in alone),
+            *companions,
             *(_held(SERVICE, service, path=self._core("services")) for service in services),
             *(_held(KIND, policy, path=self._policies) for policy in policies),
             *self._claims_and_grants(),
@@ -97,6 +99,15 @@ class HeldObjects:
             if kind.software:
                 return []
             raise
+
+    def _companions(self, kind: KubernetesKind) -> Iterator[Held]:
+        """The objects that jobs of a kind refer to; none of a kind that the cluster does not know."""
+        if kind.companion is None:
+            return
+        path = f"{kind.api}/namespaces/{self._namespace}/{kind.companion.plural}"
+        with suppress(NotFound):
+            for found in self._listed(path, RUN_LABEL):
+                yield _held(kind.companion.kind, found, path=path)
 
     def _listed(self, path: str, selector: str) -> list[Any]:
         return [found for found in self._api.list(path, selector) if not found["metadata"].get("deletionTimestamp")]

@@ -28,7 +28,7 @@ from lambdas.gateways.kubernetes_objects import (
     troubled_pods,
 )
 from trainflow.deployment import network_policies
-from trainflow.deployment.backends import KUBERNETES_KINDS, KubernetesKind
+from trainflow.deployment.backends import KUBERNETES_KINDS, Companion, KubernetesKind
 from trainflow.deployment.kubernetes_names import (
     BACKEND_LABEL,
     CLAIM_LABEL,
@@ -89,7 +89,12 @@ NO_LOG = (400, 404)
 
 CORE = "/api/v1"
 COLLECTIONS = {
-    **{(kind.api_version, kind.kind): f"{kind.api} {kind.plural}" for kind in KUBERNETES_KINDS.values()},
+    **{
+        (kind.api_version, each.kind): f"{kind.api} {each.plural}"
+        for kind in KUBERNETES_KINDS.values()
+        for each in (kind, kind.companion)
+        if each is not None
+    },
     (network_policies.API_VERSION, network_policies.KIND): f"{network_policies.API} {network_policies.PLURAL}",
     ("v1", "Service"): f"{CORE} services",
 }
@@ -298,8 +303,11 @@ class KubernetesCluster:
         return workload(found).container if found else None
 
     def cancel(self, run_id: str) -> list[str]:
-        """Delete the run's jobs with their pods, its services and network policies, and its claim on nodes."""
+        """Delete the run's jobs with their pods and their companions, its services and network policies, and its claim
+        on nodes."""
         names = [name for backend in KUBERNETES_KINDS.values() for name in self._delete_jobs(backend, run_id)]
+        for kind in KUBERNETES_KINDS.values():
+            self._delete_companions(kind, run_id)
         for collection in (self._core("services"), self._core("configmaps"), self._policies()):
             for found in self._api.list(collection, f"{RUN_LABEL}={run_id}"):
                 self._api.delete(f"{collection}/{found['metadata']['name']}")
@@ -323,6 +331,8 @@ class KubernetesCluster:
             # After the job, which would replace them. The pods' own deletion, which follows, makes no grace longer.
             pods = self._core("pods")
             self._api.delete_all(pods, f"{JOB_LABEL}={job.name}", grace_period_seconds=grace_seconds)
+        if kind.companion is not None:
+            self._api.delete(f"{self._companions(kind, kind.companion)}/{job.name}")
         if kind.makes_service:
             self._api.delete(f"{self._core('services')}/{job.name}")
         if job.num_nodes > 1:
@@ -518,6 +528,16 @@ class KubernetesCluster:
             self._api.delete(f"{self._jobs(backend)}/{name}")
         return names
 
+    def _delete_companions(self, backend: KubernetesKind, run_id: str) -> None:
+        """Delete the objects that the run's jobs of one kind refer to; none for a kind that the cluster does not
+        know."""
+        if backend.companion is None:
+            return
+        path = self._companions(backend, backend.companion)
+        with suppress(NotFound):
+            for found in self._api.list(path, f"{RUN_LABEL}={run_id}"):
+                self._api.delete(f"{path}/{found['metadata']['name']}")
+
     def _names_of_jobs(self, backend: KubernetesKind, labels: Mapping[str, str]) -> list[str]:
         """Names of the jobs of one kind; none for a kind that the cluster does not know."""
         try:
@@ -531,6 +551,9 @@ class KubernetesCluster:
 
     def _jobs(self, backend: KubernetesKind) -> str:
         return f"{backend.api}/namespaces/{self._namespace}/{backend.plural}"
+
+    def _companions(self, backend: KubernetesKind, companion: Companion) -> str:
+        return f"{backend.api}/namespaces/{self._namespace}/{companion.plural}"
 
     def _core(self, plural: str) -> str:
         return f"{CORE}/namespaces/{self._namespace}/{plural}"
@@ -586,7 +609,8 @@ def _require_installed(manifest: dict[str, Any], error: RequestRefused) -> None:
     if not isinstance(error, NotFound) or error.from_api_group:
         return
     for backend in KUBERNETES_KINDS.values():
-        if backend.software and (backend.api_version, backend.kind) == (manifest["apiVersion"], manifest["kind"]):
+        kinds = {each.kind for each in (backend, backend.companion) if each is not None}
+        if backend.software and manifest["apiVersion"] == backend.api_version and manifest["kind"] in kinds:
             raise BackendNotInstalled(backend.not_installed) from None
 
 

@@ -41,6 +41,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "jobset": {"backend": "jobset"},
     "volcano": {"backend": "volcano"},
     "pytorchjob": {"backend": "pytorchjob"},
+    "trainjob": {"backend": "trainjob"},
     "elastic": {"backend": "pytorchjob", "elastic": {"min_nodes": 1, "max_nodes": 2, "max_restarts": 1}},
     "pod": {"backend": "pod", "num_nodes": 1, "processes_per_node": 2},
 }

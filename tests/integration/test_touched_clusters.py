@@ -285,7 +285,7 @@ def test_pull_secrets_of_the_service_account_are_no_finding(api: KubernetesApi, 
 
 
 @pytest.mark.parametrize("num_nodes", [1, 2, 3, 5, 7])
-@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob"])
+@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "trainjob"])
 def test_a_quota_below_the_gang_is_a_problem_with_both_numbers(
     namespace: Namespace, backend: BackendName, num_nodes: int
 ) -> None:

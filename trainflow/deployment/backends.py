@@ -2,7 +2,7 @@
 
 The run spec is checked against these descriptions, and launchers' command lines, grants in the cluster and the laptop's
 command are made of them. `lambdas/backends` turns jobs into objects. Names of hosts and labels are those that the
-controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9.
+controllers give: Kubernetes' Job controller, JobSet 0.12, Volcano 1.15, the training operator 1.9, Trainer 2.3.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-BackendName = Literal["job", "jobset", "volcano", "pytorchjob", "pod", "slurm"]
+BackendName = Literal["job", "jobset", "volcano", "pytorchjob", "trainjob", "pod", "slurm"]
 
 GANG = "node"
-"""Name of the one part that JobSets and Volcano Jobs have here: the replicated job, the task."""
+"""Name of the one part that JobSets and Volcano Jobs have here: the replicated job, the task. Kubeflow Trainer demands
+it."""
 
 MAX_HOST_NAME = 63
 """Length of a DNS label (RFC 1123), and so of a pod's host name and of a Service."""
@@ -84,6 +85,14 @@ class BackendDescription:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Companion:
+    """A kind of object in a job's API group. One of the job's name is created before the job and deleted after it."""
+
+    kind: str
+    plural: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class KubernetesKind(BackendDescription):
     """One kind of object, as the API serves it."""
 
@@ -103,6 +112,8 @@ class KubernetesKind(BackendDescription):
     """Nodes with names of their own, counted before the others: the training operator's master."""
     makes_service: bool = False
     """Whether we make a Service of the job's name beside it, which goes with the job."""
+    companion: Companion | None = None
+    """Kind of object that the job refers to; None if the job holds everything itself."""
     container: str | None = None
     """Name that the controller demands of the program's container; None if any name will do."""
 
@@ -204,6 +215,21 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             elastic_host="{job}-worker-0",
             num_named_apart=1,
             longest_name="{job}-worker-{last}",
+        ),
+        KubernetesKind(
+            name="trainjob",
+            group="trainer.kubeflow.org",
+            version="v1alpha1",
+            kind="TrainJob",
+            plural="trainjobs",
+            software="Kubeflow Trainer v2",
+            companion=Companion(kind="TrainingRuntime", plural="trainingruntimes"),
+            container=GANG,
+            # Its pods are those of a JobSet of the same name.
+            rank0={"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "0"},
+            node_rank="$(PET_NODE_RANK)",
+            rank0_host=f"{{job}}-{GANG}-0-0.{{job}}",
+            longest_name=f"{{job}}-{GANG}-0-{{last}}-abcde",
         ),
         KubernetesKind(name="pod", group="", version="v1", kind="Pod", plural="pods", single_node=True),
     )

@@ -50,6 +50,12 @@ def _jobs(*verbs: str, pods: tuple[str, ...]) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
+def _companions(*verbs: str) -> tuple[Rule, ...]:
+    """Rules for the objects that jobs refer to."""
+    found = ((kind.group, kind.companion) for kind in KUBERNETES_KINDS.values())
+    return tuple(_rule(group, companion.plural, *verbs) for group, companion in found if companion)
+
+
 IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.EXAMINE: (
         *(_rule(kind.group, kind.plural, "get") for kind in KUBERNETES_KINDS.values() if kind.software),
@@ -64,6 +70,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     ),
     Access.SUBMIT: (
         *_jobs("create", "get", pods=("list",)),
+        *_companions("create", "get"),
         _rule("", "services", "create", "get"),
         _rule(GROUP, PLURAL, "create", "get"),
         _rule("", "pods/log", "get"),
@@ -72,6 +79,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     Access.SCALE: (_rule("", "pods", "list"), _rule("", "configmaps", "create", "get", "list", "update")),
     Access.CLEAN_UP: (
         *_jobs("list", "delete", pods=("get", "deletecollection")),
+        *_companions("list", "delete"),
         _rule("", "pods/log", "get"),
         _rule("", "services", "list", "delete"),
         _rule(GROUP, PLURAL, "list", "delete"),
@@ -79,6 +87,7 @@ IN_NAMESPACE: Mapping[Access, tuple[Rule, ...]] = {
     ),
     Access.SURVEY: (
         *_jobs("list", "delete", pods=()),
+        *_companions("list", "delete"),
         _rule("", "services", "list", "delete"),
         _rule(GROUP, PLURAL, "list", "delete"),
         _rule("", "configmaps", "get", "list", "update", "delete"),

@@ -143,7 +143,7 @@ def test_the_latest_attempt_gives_a_job_its_name_and_phase_but_all_pods_are_list
         ({"training.kubeflow.org/replica-index": "2", "trainflow/elastic": "true"}, 2),
         ({}, 0),
     ],
-    ids=["job", "jobset", "volcano", "pytorchjob master", "pytorchjob worker", "elastic worker", "pod"],
+    ids=["job", "jobset and trainjob", "volcano", "pytorchjob master", "pytorchjob worker", "elastic worker", "pod"],
 )
 def test_a_pods_place_in_its_gang_is_read_from_whatever_its_controller_writes(
     labels: dict[str, str], index: int

@@ -127,6 +127,7 @@ def test_what_is_missing_is_said_before_the_first_line(logs: Any) -> None:
         ("jobset", ["r-training-1-node-0-0", "r-training-1-node-0-3"]),
         ("volcano", ["r-training-1-node-0", "r-training-1-node-3"]),
         ("pytorchjob", ["r-training-1-master-0", "r-training-1-worker-2"]),
+        ("trainjob", ["r-training-1-node-0-0", "r-training-1-node-0-3"]),
         ("pod", ["r-training-1", "r-training-1"]),
     ],
 )

@@ -107,6 +107,7 @@ def test_a_pod_of_a_node_that_cannot_be_reached_does_not_run() -> None:
         ("job", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
         ("jobset", {"conditions": [{"type": "Completed", "status": "True"}]}, True),
         ("pytorchjob", {"conditions": [{"type": "Succeeded", "status": "True"}]}, True),
+        ("trainjob", {"conditions": [{"type": "Complete", "status": "True"}]}, True),
         ("volcano", {"state": {"phase": "Completed"}}, False),
         ("pod", {"phase": "Succeeded"}, False),
     ],
@@ -140,9 +141,10 @@ def test_a_pod_that_failed_keeps_when_it_was_submitted() -> None:
     assert status("pod", {"phase": "Failed"}).submitted_at == datetime.fromisoformat(SUBMITTED_AT)
 
 
-def test_a_jobset_and_a_volcano_job_that_do_not_say_when_they_started_did_so_when_they_were_made() -> None:
+def test_kinds_that_do_not_say_when_they_started_did_so_when_they_were_made() -> None:
     replicated = {"replicatedJobsStatus": [{"name": "node", "ready": 1}]}
-    for found in (status("jobset", replicated), status("volcano", {"running": 2})):
+    jobs = {"jobsStatus": [{"name": "node", "ready": 1}]}
+    for found in (status("jobset", replicated), status("volcano", {"running": 2}), status("trainjob", jobs)):
         assert (found.phase, found.started_at) == (RUNNING, datetime.fromisoformat(SUBMITTED_AT))
 
 
@@ -163,6 +165,17 @@ def test_a_jobset_and_a_volcano_job_that_do_not_say_when_they_started_did_so_whe
                 "conditions": [
                     {"type": "Running", "status": "False", "reason": "PyTorchJobRunning"},
                     {"type": "Failed", "status": "True", "reason": "PyTorchJobFailed", "message": "1 Worker failed"},
+                ]
+            },
+        ),
+        (
+            "trainjob",
+            "ReachedMaxRestarts",
+            "a job failed",
+            {
+                "conditions": [
+                    {"type": "Suspended", "status": "False", "reason": "Resumed", "message": "TrainJob is resumed"},
+                    {"type": "Failed", "status": "True", "reason": "ReachedMaxRestarts", "message": "a job failed"},
                 ]
             },
         ),
@@ -192,6 +205,17 @@ def test_a_failed_job_keeps_its_controllers_words(
         ),
         ("jobset", {"replicatedJobsStatus": []}, {"replicatedJobsStatus": [{"name": "node", "succeeded": 1}]}),
         ("jobset", {"replicatedJobsStatus": None}, {"replicatedJobsStatus": [{"name": "node", "failed": 1}]}),
+        (
+            "trainjob",
+            {"jobsStatus": [{"name": "node", "active": 1, "ready": 0, "succeeded": 0}]},
+            {"jobsStatus": [{"name": "node", "active": 1, "ready": 1, "succeeded": 0}]},
+        ),
+        ("trainjob", {"jobsStatus": []}, {"jobsStatus": [{"name": "node", "succeeded": 1}]}),
+        (
+            "trainjob",
+            {"jobsStatus": [{"name": "node", "suspended": 1}], "conditions": [{"type": "Suspended", "status": "True"}]},
+            {"jobsStatus": [{"name": "node", "failed": 1}]},
+        ),
         (
             "volcano",
             {"state": {"phase": "Pending"}, "pending": 1, "running": 1},
@@ -237,7 +261,7 @@ def test_an_elastic_job_runs_with_as_many_nodes_as_it_needs() -> None:
     assert status("pytorchjob", wrote, min_nodes=1).phase is RUNNING
 
 
-@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "pod"])
+@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "trainjob", "pod"])
 def test_a_job_without_a_status_is_pending_since_it_was_submitted(backend: BackendName) -> None:
     found = status(backend, {})
     assert found == JobStatus(phase=PENDING, submitted_at=datetime(2026, 11, 21, 3, 35, 30, tzinfo=UTC))

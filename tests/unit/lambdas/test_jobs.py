@@ -77,6 +77,7 @@ def test_training_is_launched_with_static_rendezvous_so_that_index_0_is_rank_0()
         ("jobset", "$(JOB_COMPLETION_INDEX)", "{0}-node-0-0.{0}"),
         ("volcano", "$(VC_TASK_INDEX)", "{0}-node-0.{0}"),
         ("pytorchjob", "$(PET_NODE_RANK)", "{0}-master-0"),
+        ("trainjob", "$(PET_NODE_RANK)", "{0}-node-0-0.{0}"),
         ("pod", "0", "localhost"),
     ],
 )

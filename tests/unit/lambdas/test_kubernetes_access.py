@@ -193,7 +193,8 @@ def test_only_clean_up_and_the_survey_may_delete() -> None:
         access: {use.resource for use in granted(rules) if use.verb == "delete"}
         for access, rules in IN_NAMESPACE.items()
     }
-    of_runs = {"services", "networkpolicies", "configmaps", *(backend.plural for backend in KUBERNETES_KINDS.values())}
+    jobs = {backend.plural for backend in KUBERNETES_KINDS.values()}
+    of_runs = {"services", "networkpolicies", "configmaps", "trainingruntimes", *jobs}
     assert {access: resources for access, resources in deletes.items() if resources} == {
         Access.CLEAN_UP: of_runs,
         Access.SURVEY: of_runs,

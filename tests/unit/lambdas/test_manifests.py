@@ -40,12 +40,14 @@ def pod_templates(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What pods are made of, wherever a kind keeps it; a pod is its own."""
     spec = manifest["spec"]
     match manifest["kind"]:
-        case "Service" | "NetworkPolicy":
+        case "Service" | "NetworkPolicy" | "TrainJob":
             return []
         case "Pod":
             return [{"metadata": manifest["metadata"], "spec": spec}]
         case "JobSet":
             return [spec["replicatedJobs"][0]["template"]["spec"]["template"]]
+        case "TrainingRuntime":
+            return [spec["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]]
         case "PyTorchJob":
             return [replica["template"] for replica in spec["pytorchReplicaSpecs"].values()]
         case _ if "tasks" in spec:
@@ -317,16 +319,14 @@ def test_an_image_that_needs_its_root_can_have_it(backend: BackendName) -> None:
 
 @each_backend
 def test_a_checkpoint_has_its_time_and_a_job_its_end(backend: BackendName) -> None:
-    rendering = rendered(job(backend, limits={"max_duration_hours": 2}))[-1]
-    for template in pod_templates(rendering):
+    renderings = rendered(job(backend, limits={"max_duration_hours": 2}))
+    deadlines = {rendering["spec"].get("activeDeadlineSeconds") for rendering in renderings}
+    for template in (template for rendering in renderings for template in pod_templates(rendering)):
         assert template["spec"]["terminationGracePeriodSeconds"] == 120
-        assert {template["spec"].get("activeDeadlineSeconds"), rendering["spec"].get("activeDeadlineSeconds")} <= {
-            None,
-            7200,
-        }
-    assert "activeDeadlineSeconds" in str(rendering)
-    if backend != "pod":
-        assert "ttlSecondsAfterFinished" in str(rendering)
+        deadlines.add(template["spec"].get("activeDeadlineSeconds"))
+    assert deadlines - {None} == {7200}
+    if backend not in ("pod", "trainjob"):
+        assert "ttlSecondsAfterFinished" in str(renderings)
 
 
 @each_backend
@@ -388,6 +388,29 @@ def test_a_pytorchjob_has_one_master_and_the_rest_are_workers(num_nodes: int, wo
         (container,) = replica["template"]["spec"]["containers"]
         assert container["name"] == "pytorch", "the operator expects this name"
         assert container["ports"] == [{"name": "pytorchjob-port", "containerPort": training.port}]
+
+
+@pytest.mark.parametrize("num_nodes", [1, 2, 16])
+def test_a_trainjob_refers_to_a_runtime_of_its_own_and_has_the_numbers_of_nodes_and_processes(num_nodes: int) -> None:
+    training = job("trainjob", num_nodes=num_nodes)
+    (*_, runtime, manifest) = rendered(training)
+    assert (runtime["kind"], runtime["metadata"]) == ("TrainingRuntime", manifest["metadata"])
+    assert manifest["spec"] == {
+        "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": training.ref.name},
+        "trainer": {"numNodes": num_nodes, "numProcPerNode": 32},
+    }
+
+
+def test_a_trainjobs_runtime_is_for_torch_and_never_starts_a_failed_job_again() -> None:
+    (*_, runtime, _) = rendered(job("trainjob"))
+    assert runtime["spec"]["mlPolicy"] == {"torch": {}}
+    jobset = runtime["spec"]["template"]["spec"]
+    assert jobset["failurePolicy"]["maxRestarts"] == 0
+    assert "ttlSecondsAfterFinished" not in jobset, "Trainer makes the JobSet of a failed TrainJob again"
+    (replicated,) = jobset["replicatedJobs"]
+    assert replicated["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+    assert container["name"] == "node", "Trainer expects this name"
 
 
 def test_an_elastic_pytorchjob_has_workers_only_and_its_policy_is_the_command_lines() -> None:
@@ -465,7 +488,7 @@ def test_no_manifest_holds_a_secret(backend: BackendName, monkeypatch: pytest.Mo
                     assert "secretKeyRef" not in str(variable)
 
 
-@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "pod"])
+@pytest.mark.parametrize("backend", ["job", "jobset", "volcano", "pytorchjob", "trainjob", "pod"])
 def test_shared_packages_are_written_by_an_init_container_of_trainflows_image_only(backend: BackendName) -> None:
     url = f"s3://artifacts/code/{'0' * 64}.tar.gz"
     for stage in (Stage.PREFLIGHT, Stage.PRECOMPILE, Stage.TRAINING):
