@@ -33,7 +33,7 @@ OVERRIDES = sorted(path for path in Path("runs/overrides").glob("*.yaml") if "sl
 """Those for Slurm have a twin with one: test_slurm_runs.py."""
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
-GANG_BACKENDS = ("job", "jobset", "volcano", "pytorchjob")
+GANG_BACKENDS = ("job", "jobset", "volcano", "pytorchjob", "trainjob")
 
 Run = Callable[[RunSpec, str], RunRecord]
 
