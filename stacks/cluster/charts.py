@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import aws_cdk as cdk
 
-from trainflow.configuration.cluster_software import CHARTS
+from trainflow.configuration.cluster_software import JOBSET, TRAINER, charts
 
 if TYPE_CHECKING:
     from aws_cdk import aws_eks_v2 as eks
@@ -19,10 +19,16 @@ LONGEST_MINUTES = 10
 """Time limit of a chart's installation. The kubectl handler is a Lambda function and has 15 minutes in all."""
 
 
-def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> dict[str, eks.HelmChart]:
-    """Install every chart, as soon as there are nodes and names resolve, and return the charts by name."""
-    charts = {}
-    for chart in CHARTS:
+def add_charts(cluster: eks.Cluster, *, trainer: bool, after: IConstruct) -> dict[str, eks.HelmChart]:
+    """Install the charts as soon as there are nodes and names resolve, and return them by name.
+
+    Args:
+        cluster: The cluster.
+        trainer: Whether Kubeflow Trainer is one of them. It needs the definition of JobSets when it starts.
+        after: Construct that they wait for.
+    """
+    installed = {}
+    for chart in charts(trainer=trainer):
         release = cluster.add_helm_chart(
             chart.name,
             chart=chart.name,
@@ -36,5 +42,7 @@ def add_charts(cluster: eks.Cluster, *, after: IConstruct) -> dict[str, eks.Helm
             timeout=cdk.Duration.minutes(LONGEST_MINUTES),
         )
         release.node.add_dependency(after)
-        charts[chart.name] = release
-    return charts
+        installed[chart.name] = release
+    if trainer:
+        installed[TRAINER.name].node.add_dependency(installed[JOBSET])
+    return installed

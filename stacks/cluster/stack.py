@@ -229,10 +229,12 @@ class ClusterStack(cdk.Stack):
         narrow_kubectl_provider(self.cluster, log_group)
 
     def _install_controllers(self, *, after: AddOns) -> None:
-        charts = add_charts(self.cluster, after=after)
-        self._make_queues(after=charts[VOLCANO])
-        operator = self.cluster.add_manifest("TrainingOperator", *operator_manifests())
-        operator.node.add_dependency(after)
+        settings = self._configuration.cluster
+        installed = add_charts(self.cluster, trainer=settings.trainer, after=after)
+        self._make_queues(after=installed[VOLCANO])
+        if settings.training_operator:
+            operator = self.cluster.add_manifest("TrainingOperator", *operator_manifests())
+            operator.node.add_dependency(after)
 
     def _make_queues(self, *, after: IConstruct) -> None:
         """Install the queues after Volcano, whose webhook checks them; they are deleted before Volcano."""

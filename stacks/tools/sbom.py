@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stacks.orchestration.bundling import REPOSITORY, pins
-from trainflow.configuration.cluster_software import CHARTS, TRAINING_OPERATOR_IMAGE
+from trainflow.configuration.cluster_software import TRAINING_OPERATOR_IMAGE, charts
 from trainflow.configuration.deployment import Configuration, load_configuration
 
 PART = "trainflow:part"
@@ -48,7 +48,7 @@ def components(configuration: Configuration, repository: Path = REPOSITORY) -> l
         ),
         *python_packages("functions", "\n".join(pins(repository))),
         *node_packages((repository / "package-lock.json").read_text()),
-        *_charts(),
+        *_charts(configuration),
         *_images(configuration),
     ]
     return sorted(found, key=lambda component: str(component["bom-ref"]))
@@ -95,8 +95,8 @@ def node_packages(lock: str) -> Iterator[Component]:
 _ALGORITHMS = {"sha512": "SHA-512", "sha256": "SHA-256", "sha1": "SHA-1"}
 
 
-def _charts() -> Iterator[Component]:
-    for chart in CHARTS:
+def _charts(configuration: Configuration) -> Iterator[Component]:
+    for chart in charts(trainer=configuration.cluster.trainer):
         yield _component(
             "charts",
             f"pkg:helm/{chart.name}@{chart.version}?repository_url={quote(chart.repository, safe='')}",
@@ -113,7 +113,7 @@ def _images(configuration: Configuration) -> Iterator[Component]:
         "image cpu": images.cpu_base,
         "image torchneuron": images.torchneuron_base,
         "image tools": images.tools,
-        "training operator": TRAINING_OPERATOR_IMAGE,
+        "training operator": TRAINING_OPERATOR_IMAGE if configuration.cluster.training_operator else None,
     }
     for part, image in named.items():
         if image is not None:

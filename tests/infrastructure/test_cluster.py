@@ -35,7 +35,7 @@ from stacks.shared import session_manager
 from stacks.shared.acknowledgements import Reason
 from stacks.storage.stack import StorageStack
 from tests.infrastructure.auditors import audit, unacknowledged
-from trainflow.configuration.cluster_software import CHARTS, VOLCANO
+from trainflow.configuration.cluster_software import CHARTS, TRAINER, VOLCANO
 from trainflow.configuration.deployment import Cluster, Configuration, ConfigurationError, Images, load_configuration
 from trainflow.configuration.queues import VolcanoQueue
 from trainflow.deployment.kubernetes_access import Access, access_manifests
@@ -457,6 +457,27 @@ def test_every_chart_has_a_version() -> None:
     assert {chart["Release"] for chart in installed} == {chart.name for chart in CHARTS}
     for chart in installed:
         assert PINNED.fullmatch(chart["Version"]), chart["Release"]
+
+
+def made_with(**cluster: Any) -> Template:
+    return Template.from_stack(compose(cdk.App(context=CONTEXT), configuration(**cluster)))
+
+
+@pytest.mark.parametrize("trainer", [True, False])
+def test_trainer_is_installed_where_it_is_configured_and_brings_no_jobset_of_its_own(trainer: bool) -> None:
+    charts = made_with(trainer=trainer).find_resources("Custom::AWSCDK-EKS-HelmChart")
+    by_release = {chart["Properties"]["Release"]: (name, chart) for name, chart in charts.items()}
+    assert (TRAINER.name in by_release) is trainer
+    if trainer:
+        _, chart = by_release[TRAINER.name]
+        assert '"jobset":{"install":false}' in chart["Properties"]["Values"]
+        assert by_release["jobset"][0] in chart["DependsOn"], "Trainer needs the definition of JobSets"
+
+
+@pytest.mark.parametrize("training_operator", [True, False])
+def test_the_training_operator_can_be_left_out(training_operator: bool) -> None:
+    made = made_with(training_operator=training_operator).find_resources("Custom::AWSCDK-EKS-KubernetesResource")
+    assert any("pytorchjobs.kubeflow.org" in str(each) for each in made.values()) is training_operator
 
 
 def test_the_configured_queues_are_applied_once_volcano_runs_to_check_them() -> None:

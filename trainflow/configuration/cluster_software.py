@@ -15,7 +15,7 @@ TRAINING_OPERATOR_IMAGE = "ghcr.io/kubeflow/training-v1/training-operator:v1-3f1
 """Kubeflow training operator, release 1.9.2: github.com/kubeflow/trainer, pull request 2634. It is not published as a
 chart."""
 
-VOLCANO = "volcano"
+VOLCANO, JOBSET = "volcano", "jobset"
 
 EVERY_TAINT = [{"operator": "Exists"}]
 
@@ -85,7 +85,7 @@ CHARTS = (
     ),
     # github.com/kubernetes-sigs/jobset, issue 1213: release 0.12.0 (May 2026).
     Chart(
-        name="jobset",
+        name=JOBSET,
         repository="oci://registry.k8s.io/jobset/charts/jobset",
         version="0.12.0",
         namespace="jobset-system",
@@ -95,3 +95,28 @@ CHARTS = (
         awaited=True,
     ),
 )
+"""Charts of every cluster."""
+
+# github.com/kubeflow/trainer, charts/kubeflow-trainer: release 2.3.0 (August 2026).
+TRAINER = Chart(
+    name="kubeflow-trainer",
+    repository="oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
+    version="2.3.0",
+    namespace="kubeflow-system",
+    values={
+        # It would install JobSet again, in the version that is there already.
+        "jobset": {"install": False},
+        "manager": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}},
+    },
+    awaited=True,
+)
+"""Kubeflow Trainer v2, which runs TrainJobs: part of a cluster with `cluster.trainer`."""
+
+
+def charts(*, trainer: bool) -> tuple[Chart, ...]:
+    """The charts of a cluster.
+
+    Args:
+        trainer: Whether Kubeflow Trainer is one of them.
+    """
+    return (*CHARTS, TRAINER) if trainer else CHARTS

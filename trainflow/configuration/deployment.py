@@ -139,6 +139,11 @@ class Cluster(Section):
     groups, at 0.50 USD a GB; `alarms.pod_logs_usd_per_hour` warns of a run that writes much. `none`: nowhere, and the
     alarm is left out. Metrics, `kubectl logs` and the last lines in a run's record work either way, but the log of a
     pod that is deleted is gone with `none`."""
+    training_operator: bool = True
+    """Whether the cluster has the Kubeflow training operator (v1) for runs with backend `pytorchjob`. Kubeflow develops
+    it no further; its successor is `trainer`."""
+    trainer: bool = False
+    """Whether the cluster has Kubeflow Trainer v2 for runs with backend `trainjob`."""
     volcano_queues: tuple[VolcanoQueue, ...] = ()
     """Queues that runs with backend `volcano` may name, beside `default`, which Volcano makes itself."""
 

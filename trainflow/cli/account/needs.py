@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainflow.configuration.cluster_software import CHARTS, TRAINING_OPERATOR_IMAGE
+from trainflow.configuration.cluster_software import TRAINING_OPERATOR_IMAGE, charts
 from trainflow.configuration.deployment import Configuration, scheduled_spec
 from trainflow.configuration.nodes import Nodegroup
 from trainflow.deployment.address import container_log
@@ -220,8 +220,9 @@ def artifacts(configuration: Configuration, *, repository: Path) -> Iterator[Art
             yield Artifact(f"schedules.{schedule.name} {theirs}", theirs)
     if configuration.existing_cluster is not None:
         return
-    yield Artifact(f"the training operator {TRAINING_OPERATOR_IMAGE}", TRAINING_OPERATOR_IMAGE)
-    for chart in CHARTS:
+    if configuration.cluster.training_operator:
+        yield Artifact(f"the training operator {TRAINING_OPERATOR_IMAGE}", TRAINING_OPERATOR_IMAGE)
+    for chart in charts(trainer=configuration.cluster.trainer):
         name = f"the chart {chart.name} {chart.version}"
         if chart.repository.startswith("oci://"):
             yield Artifact(name, f"{chart.repository.removeprefix('oci://')}:{chart.version}")
