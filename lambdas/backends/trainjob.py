@@ -48,7 +48,7 @@ def _trainjob(job: Job) -> dict[str, Any]:
 def _runtime(job: Job) -> dict[str, Any]:
     """The runtime. Policies of the JobSet are explicit, as in the backend `jobset`.
 
-    It has no time to live: Trainer 2.3.0 makes the JobSet of a failed TrainJob again once it is gone.
+    It lacks a time to live: Trainer 2.3.0 makes the JobSet of a failed TrainJob again once it is gone.
     """
     return {
         "apiVersion": DESCRIPTION.api_version,
