@@ -45,7 +45,13 @@ def _name(**rules: Any) -> Schema:
 
 
 _VARIABLES = keyed_list("name", reference(f"{_CORE}.EnvVar"), maxItems=128)
-_METADATA = fields(labels=map_of(text()), annotations=map_of(text()), name=text(), namespace=text())
+_METADATA = fields(
+    labels=map_of(text()),
+    annotations=map_of(text()),
+    finalizers=list_of(text()),
+    name=text(),
+    namespace=text(),
+)
 
 _INITIALIZER = fields(
     storageUri=text(
