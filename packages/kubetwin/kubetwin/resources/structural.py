@@ -100,10 +100,16 @@ def _prune_object(value: Object, schema: Schema, path: str) -> tuple[Object, lis
     return kept, unknown
 
 
+_BUILT_IN_DEFAULTS: dict[str, Object] = {"io.k8s.api.core.v1.ContainerPort": {"protocol": "TCP"}}
+"""Defaults that definitions repeat for built-in types, where they are keys of a list (sigs.k8s.io/controller-tools)."""
+
+
 def fill(value: Any, schema: Schema) -> None:
     """Set the schema's defaults of missing fields."""
-    _, schema = resolve(schema)
+    name, schema = resolve(schema)
     if isinstance(value, dict):
+        for key, default in _BUILT_IN_DEFAULTS.get(name, {}).items():
+            value.setdefault(key, default)
         for key, inner in (schema.get("properties") or {}).items():
             if key not in value and "default" in inner:
                 value[key] = copy.deepcopy(inner["default"])

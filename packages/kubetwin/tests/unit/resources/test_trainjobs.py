@@ -127,10 +127,12 @@ def test_a_status_is_checked_when_a_client_writes_it() -> None:
 
 def test_a_runtime_has_one_policy_and_its_template_the_defaults_of_a_jobset() -> None:
     runtimes = REGISTRY.by_key("clustertrainingruntimes.trainer.kubeflow.org")
-    template = {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": {}}}}}]}}
+    pod = {"containers": [{"name": "node", "ports": [{"containerPort": 1}]}]}
+    template = {"spec": {"replicatedJobs": [{"name": "node", "template": {"spec": {"template": {"spec": pod}}}}]}}
     runtime = {"metadata": {"name": "r"}, "spec": {"mlPolicy": {"torch": {}, "mpi": {}}, "template": template}}
     runtimes.default(runtime)
     assert runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["replicas"] == 1
+    assert pod["containers"][0]["ports"] == [{"containerPort": 1, "protocol": "TCP"}]
     assert runtime["spec"]["mlPolicy"]["mpi"]["mpiImplementation"] == "OpenMPI"
     runtime["spec"]["template"]["spec"]["replicatedJobs"] = []
     assert [str(fault) for fault in runtimes.validate(runtime)] == [
