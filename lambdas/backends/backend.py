@@ -64,6 +64,9 @@ class Backend(Protocol):
     def rank0(self, job: JobRef) -> str | None:
         """Name of the pod that holds rank 0, with one call; None while its location is unknown."""
 
+    def present_rank0(self, run_id: str, pod: str) -> str:
+        """Name of the pod that has rank 0 now: another one than `pod` after its job was suspended and resumed."""
+
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
         """The termination message of a pod; of the pod of index 0 if `pod` is None; None while it runs."""
 

@@ -253,6 +253,19 @@ class KubernetesCluster:
         pod = self._pod_of_index_0(job)
         return str(pod["metadata"]["name"]) if pod else None
 
+    def newest_rank0(self, run_id: str, pod: str, rank0: Mapping[str, str]) -> str | None:
+        """Name of the newest pod of rank 0 of a training; None while its job is suspended. One call.
+
+        Args:
+            run_id: The run.
+            pod: An earlier pod of rank 0, which names the job.
+            rank0: Labels of a job's pod of rank 0.
+        """
+        found = self._pods(_selector({RUN_LABEL: run_id, STAGE_LABEL: Stage.TRAINING.value, **rank0}))
+        of_job = [each["metadata"] for each in found if pod.startswith(f"{each['metadata']['labels'][JOB_LABEL]}-")]
+        newest = max(of_job, key=lambda metadata: str(metadata.get("creationTimestamp")), default=None)
+        return str(newest["name"]) if newest else None
+
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
         """The termination message of a pod's container; None while it runs or when it left none."""
         found = self._pod_of_index_0(job) if pod is None else self._pod(pod)

@@ -37,11 +37,10 @@ class Event(BaseModel):
 def lambda_handler(event: Event) -> dict[str, Any]:
     """The cursor behind the published lines, whether the end of the log was reached, and whether CloudWatch or S3 did
     not take what was read: then the next poll reads it again."""
-    position = position_in(event.cursor, event.rank0)
     backend = backends.connect(event.run.spec.compute.backend)
-    unread = UnreadLines(
-        backend.read_log(event.rank0, since=position.since if position else None), position, pod=event.rank0
-    )
+    rank0 = backend.present_rank0(event.run.run_id, event.rank0)
+    position = position_in(event.cursor, rank0)
+    unread = UnreadLines(backend.read_log(rank0, since=position.since if position else None), position, pod=rank0)
     published = publish_lines(event.run, unread, _until(time.monotonic() + READING_SECONDS, unread), event.cursor)
     cursor = published.cursor
     if event.error is not None and (failed := caught_error(event.error).pod) is not None:

@@ -114,6 +114,8 @@ class KubernetesKind(BackendDescription):
     """Whether we make a Service of the job's name beside it, which goes with the job."""
     companion: Companion | None = None
     """Kind of object that the job refers to; None if the job holds everything itself."""
+    may_be_suspended: bool = False
+    """Whether others suspend and resume its jobs, whose pods then have new names."""
     container: str | None = None
     """Name that the controller demands of the program's container; None if any name will do."""
 
@@ -224,6 +226,7 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             plural="trainjobs",
             software="Kubeflow Trainer v2",
             companion=Companion(kind="TrainingRuntime", plural="trainingruntimes"),
+            may_be_suspended=True,
             container=GANG,
             # Its pods are those of a JobSet of the same name.
             rank0={"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "0"},

@@ -86,6 +86,11 @@ class KubernetesBackend(KubernetesCluster):
         """
         return self._announced(job.run_id, job.name) if job.elastic else super().rank0(job)
 
+    def present_rank0(self, run_id: str, pod: str) -> str:
+        """The pod of rank 0, or the one that has taken its place. One call, for kinds that others suspend."""
+        kind = self._kind.description
+        return (self.newest_rank0(run_id, pod, kind.rank0) if kind.may_be_suspended else None) or pod
+
     def pods_to_diagnose(self, run_id: str) -> list[str]:
         """Announced pods of rank 0 of elastic jobs, then failed pods and those of index 0."""
         announced = [self._announced(run_id, job) for job in self.elastic_jobs(run_id)]

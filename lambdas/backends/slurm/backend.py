@@ -88,6 +88,10 @@ class SlurmBackend:
         """The job's part on its first node. Slurm jobs are never elastic, so rank 0 is not announced."""
         return self._cluster.rank0(job)
 
+    def present_rank0(self, _run_id: str, pod: str) -> str:
+        """The same part of the job: it is not resumed under another name."""
+        return pod
+
     def result(self, job: JobRef, *, pod: str | None = None) -> str | None:
         """The result of a part of the job."""
         return self._cluster.result(job, pod=pod)

@@ -11,6 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 from kubetwin.model.quantity import parse_quantity
+from kubetwin.resources import load_registry
+from kubetwin.resources.structural import prune
 
 from lambdas.backends.registry import KINDS
 from lambdas.logic.jobs import GANGS, Job, job_of
@@ -24,6 +26,7 @@ from trainflow.workflow.run import Run, Stage
 GOLDEN = Path("tests/assets/manifests")
 SUBMITTED = Path("packages/kubetwin/tests/recordings/golden-manifests")
 SEEDS = sorted(path for path in Path("runs").glob("*.yaml") if read_spec(path).compute.backend in KUBERNETES_KINDS)
+REGISTRY = load_registry()
 
 each_backend = pytest.mark.parametrize("backend", KUBERNETES_KINDS)
 
@@ -399,6 +402,15 @@ def test_a_trainjob_refers_to_a_runtime_of_its_own_and_has_the_numbers_of_nodes_
         "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": training.ref.name},
         "trainer": {"numNodes": num_nodes, "numProcPerNode": 32},
     }
+
+
+@pytest.mark.parametrize("stage", GANGS)
+def test_a_trainjob_and_its_runtime_fit_the_definitions_of_trainer(stage: Stage) -> None:
+    for manifest in rendered(job("trainjob", stage))[-2:]:
+        resource = REGISTRY.by_kind(manifest["apiVersion"], manifest["kind"])
+        assert resource is not None
+        assert prune(manifest, resource.schema) == (manifest, [])
+        assert resource.validate(manifest) == []
 
 
 def test_a_trainjobs_runtime_is_for_torch_and_never_starts_a_failed_job_again() -> None:

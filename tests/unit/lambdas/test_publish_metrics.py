@@ -22,8 +22,9 @@ from lambdas.handlers.recording import MAX_STEPS_BYTES
 from lambdas.logic import metric_data
 from lambdas.logic.step_metrics import MAX_FIGURES_PER_BATCH, next_batch
 from tests.fakes.kubernetes_api import FakeKubernetesApi
-from tests.fakes.runs import run_of, spec_with
+from tests.fakes.runs import job_ref, run_of, run_on, spec_with
 from tests.unit.lambdas.conftest import ARTIFACT_BUCKET, CONTEXT, Aws
+from trainflow.deployment.backends import KUBERNETES_KINDS, BackendName
 from trainflow.errors import ClusterUnavailable, ServiceUnavailable
 from trainflow.observed.step import OWN_FIGURES
 from trainflow.protocol.checkpoint_line import CheckpointReport, checkpoint_line, resumed_line
@@ -34,7 +35,7 @@ from trainflow.record.placement import Placement
 from trainflow.record.steps import KeptSteps
 from trainflow.workflow.log_line import LogLine
 from trainflow.workflow.metric_names import STEP_FIGURES, PublishedFigure
-from trainflow.workflow.run import MetricsCursor
+from trainflow.workflow.run import MetricsCursor, Run
 
 RUN = run_of()
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -53,9 +54,9 @@ def stamped(text: str) -> str:
     return f"{NOW:%Y-%m-%dT%H:%M:%S}.000000000Z {text}\n"
 
 
-def poll(cursor: Any = None, *, pod: str = "pod") -> dict[str, Any]:
+def poll(cursor: Any = None, *, pod: str = "pod", run: Run | None = None) -> dict[str, Any]:
     event = {
-        "run": RUN.model_dump(mode="json"),
+        "run": (run or RUN).model_dump(mode="json"),
         "rank0": pod,
         "cursor": cursor or MetricsCursor().model_dump(mode="json"),
     }
@@ -103,6 +104,24 @@ def test_rank_0_in_another_pod_is_read_from_its_beginning(cluster: FakeKubernete
     cluster.logs["second"] = stamped(metrics_line(2)) + stamped(metrics_line(3))
     poll(poll(pod="first")["cursor"], pod="second")
     assert published == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize(("backend", "steps"), [("trainjob", [1, 2, 3]), ("jobset", [1])])
+def test_rank_0_of_a_job_that_others_suspend_is_read_in_its_newest_pod(
+    cluster: FakeKubernetesApi, published: list[int], backend: BackendName, steps: list[int]
+) -> None:
+    run = run_on(backend)
+    job, kind = job_ref(run), KUBERNETES_KINDS[backend]
+    labels = {"trainflow/run": run.run_id, "trainflow/stage": "training", "trainflow/job": job.name, **kind.rank0}
+    cursor: Any = None
+    for number, pod in enumerate((f"{job.name}-node-0-0-first", f"{job.name}-node-0-0-second"), start=1):
+        created = (NOW + timedelta(seconds=number)).isoformat()
+        metadata = {"name": pod, "labels": labels, "creationTimestamp": created}
+        cluster.add("pods", {"metadata": metadata, "spec": {}, "status": {"phase": "Running"}})
+        cluster.logs[pod] = "".join(stamped(metrics_line(step)) for step in range(1, 2 * number))
+        cursor = poll(cursor, pod=f"{job.name}-node-0-0-first", run=run)["cursor"]
+    assert published == steps
 
 
 @pytest.mark.usefixtures("aws")
