@@ -245,6 +245,7 @@ VERBS = (
         "exec",
         "get",
         "logs",
+        "patch",
         "port-forward",
     ),
     *("run", "uncordon", "version", "wait"),
