@@ -24,6 +24,7 @@ from tests.integration.test_runs import (
     tutorial_that_compiles,
 )
 from trainflow.client.spec_file import read_spec
+from trainflow.record.steps import kept_steps_from_json
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run_record import RunRecord
 
@@ -81,7 +82,9 @@ def test_a_tutorial_goes_end_to_end(run: Run, twin: Twin, override: Path, tmp_pa
     published = record.metrics_published
     assert published is not None
     assert (published.gaps, published.duplicates) == (0, 0)
-    assert published.datapoints == record.training.steps
+    assert (published.first_step, published.last_step) == (1, record.training.steps)
+    logged = kept_steps_from_json((tmp_path / run_id / "steps.json").read_text())
+    assert published.datapoints == len(logged.steps)
     if spec.workload.module == "trainer.pretrain":
         assert_training_took_its_graphs_from_the_cache(record, tmp_path / run_id)
     assert_nothing_is_left(twin, run_id)
