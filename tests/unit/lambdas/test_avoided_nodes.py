@@ -243,7 +243,7 @@ def test_a_node_that_one_run_avoids_is_granted_to_no_other(aws: Aws, cluster: Fa
 def test_a_run_that_cannot_avoid_a_node_fails_with_its_name(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2, maximum=2)
     add_nodes(cluster, "a", "b")
-    with pytest.raises(AvoidedNodesNotReplaced, match=r"have failed on a; the run avoids it, but .* at most 2 nodes"):
+    with pytest.raises(AvoidedNodesNotReplaced, match=r"failed on a\b.*avoids.* at most 2 nodes"):
         ensure(avoiding(run_of(), "a"))
     assert aws.desired(TYPE) == 2
 
@@ -310,7 +310,7 @@ def test_a_run_waits_for_the_replacement_of_a_lost_node(aws: Aws, cluster: FakeK
 def test_a_run_that_waited_in_vain_says_which_nodes_it_avoids(aws: Aws, cluster: FakeKubernetesApi) -> None:
     aws.add_nodegroup(TYPE, desired=2, maximum=4)
     run = avoiding(run_of(spec_with(limits={"capacity_timeout_minutes": 10})), "a")
-    with pytest.raises(CapacityTimeout, match="The run avoids a, where its jobs failed"):
+    with pytest.raises(CapacityTimeout, match=r"minutes.*avoids a\b"):
         ensure(run, waiting_since=datetime.now(UTC) - timedelta(minutes=11))
 
 
@@ -394,7 +394,7 @@ def test_a_gang_waits_while_the_termination_of_its_bad_node_is_refused(
     refusing("TerminateInstanceInAutoScalingGroup", "ScalingActivityInProgress")
     waiting = ensure(run)
     assert (waiting["ready"], waiting["nodes_ready"]) == (False, 2)
-    with pytest.raises(CapacityTimeout, match="Auto Scaling refused to terminate a bad node"):
+    with pytest.raises(CapacityTimeout, match=r"Auto Scaling refused .*terminate"):
         ensure(run, waiting_since=datetime.now(UTC) - timedelta(days=2))
     refusing("TerminateInstanceInAutoScalingGroup", None)
     assert ensure(run)["ready"]

@@ -71,7 +71,7 @@ def test_the_same_submit_twice_makes_one_job(cluster: FakeKubernetesApi, backend
 def test_another_job_of_the_same_name_is_a_conflict(cluster: FakeKubernetesApi, backend: BackendName) -> None:
     job = training(run_on(backend))
     submit(job)
-    with pytest.raises(JobConflict, match=f"named '{job.ref.name}' exists and was made from another specification"):
+    with pytest.raises(JobConflict, match=rf"'{job.ref.name}'.*another specification"):
         submit(replace(job, image="another"))
 
 
@@ -205,6 +205,6 @@ def test_a_gang_that_can_never_fit_starts_no_node(aws: Aws, cluster: FakeKuberne
     run = run_on("job", num_nodes=17)
     aws.add_nodegroup("trn1.32xlarge")
     event = {"run": run.model_dump(mode="json"), "waiting_since": STARTED_AT.isoformat()}
-    with pytest.raises(GangTooLarge, match=r"num_nodes is 17, but the node group .* may have at most 16 nodes"):
+    with pytest.raises(GangTooLarge, match=r"num_nodes is 17\b.*node group.*16 nodes"):
         ensure_capacity.lambda_handler(event, CONTEXT)
     assert aws.desired("trn1.32xlarge") == 0

@@ -391,7 +391,7 @@ def test_an_event_that_the_bus_does_not_take_is_sent_again(
     run = running(aws, cluster)
     answer = {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "InternalFailure", "ErrorMessage": "oops"}]}
     monkeypatch.setattr(aws.client("events"), "put_events", lambda Entries: answer)
-    with pytest.raises(ServiceUnavailable, match="events:PutEvents answered InternalFailure: oops"):
+    with pytest.raises(ServiceUnavailable, match=r"events:PutEvents .*InternalFailure: oops"):
         clean(run)
 
 
@@ -455,7 +455,7 @@ def test_a_run_is_in_the_table_from_its_validation_to_its_end(aws: Aws) -> None:
 def test_code_that_nobody_packed_is_refused_before_the_run_is_noted(aws: Aws, code: str) -> None:
     run = run_of(WITHOUT_DATA)
     workload = {**WITHOUT_DATA["workload"], "code": code}
-    with pytest.raises(InvalidRunSpec, match=r"workload.code is '.*', which has not been packed; start the run with"):
+    with pytest.raises(InvalidRunSpec, match=r"workload\.code.*packed.*`trainflow run`"):
         validated({**WITHOUT_DATA, "workload": workload}, run)
     assert aws.table.find(run.run_id) is None
 

@@ -132,15 +132,13 @@ def test_a_job_that_says_nothing_more_ends_two_minutes_after_the_line() -> None:
     assert cursor.hang is not None
     assert (cursor.hang.seen_at, cursor.last_step) == (NOW, 7)
     require(cursor, after=timedelta(seconds=119))
-    with pytest.raises(
-        CollectiveTimeout, match=r"no step after 7, and nothing else, in the 2 minutes since .*SeqNum=1580"
-    ):
+    with pytest.raises(CollectiveTimeout, match=r"step after 7\b.* 2 minutes.*SeqNum=1580"):
         require(cursor, after=HANG_GRACE)
 
 
 def test_a_program_without_steps_ends_likewise() -> None:
     cursor = read([(0, "epoch 1 begins"), (5, WATCHDOG)])
-    with pytest.raises(CollectiveTimeout, match="it has logged no step, and nothing else"):
+    with pytest.raises(CollectiveTimeout, match=r"no step\b(?! after)"):
         require(cursor, after=HANG_GRACE)
 
 
@@ -304,7 +302,7 @@ class TestPolls:
             cluster.add("nodes", {"metadata": {"name": f"n{index}"}, "spec": {}, "status": ready})
         cluster.logs["pod-1"] = stamped(now, "no more data here")
         cluster.logs["pod"] = stamped(now, step_line(7)) + stamped(now, WATCHDOG)
-        with pytest.raises(ScriptFailed, match=r"node 1 .* exit code 0 after step 7 .*: no more data here"):
+        with pytest.raises(ScriptFailed, match=r"node 1 .*code 0 .*step 7 .*no more data"):
             self.polled(job, self.earlier(self.published(), 3))
 
     def test_a_gang_that_goes_on_after_a_time_out_does_not_end(self, cluster: FakeKubernetesApi, job: Any) -> None:

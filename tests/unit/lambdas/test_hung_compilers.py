@@ -40,7 +40,7 @@ HOUR = timedelta(hours=1)
 
 
 def test_a_compiler_without_a_line_for_three_hours_hangs(cluster: FakeKubernetesApi) -> None:
-    with pytest.raises(JobStalled, match=r"no line of the last 180 minutes; the compiler hangs"):
+    with pytest.raises(JobStalled, match=r" 180 minutes.*compiler"):
         poll(cluster, started=5 * HOUR, printed=3.1 * HOUR)
     assert JobStalled.__name__ in error_list("restarted"), "what has been compiled by then is in the cache"
 

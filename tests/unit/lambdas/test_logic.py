@@ -96,7 +96,7 @@ def test_a_single_node_counts_without_the_interfaces_that_only_gangs_use() -> No
 
 def test_waiting_for_nodes_ends_with_how_many_there_were() -> None:
     capacity, late = Capacity(nodes_ready=1, nodes_wanted=2), STARTED_AT + timedelta(minutes=61)
-    with pytest.raises(CapacityTimeout, match=r"1 of 2 trn1\.32xlarge nodes were ready after 60 minutes"):
+    with pytest.raises(CapacityTimeout, match=r"1 of 2 trn1\.32xlarge.*ready.*60 minutes"):
         is_given_up(RUN, capacity, waiting_since=STARTED_AT, now=late)
     assert not is_given_up(RUN, capacity, waiting_since=STARTED_AT, now=late - timedelta(minutes=2))
     complete = Capacity(nodes_ready=2, nodes_wanted=2)
@@ -207,7 +207,7 @@ def test_a_hung_collective_is_noticed() -> None:
     progress = MetricsCursor(last_step=7, progressed_at=STARTED_AT + timedelta(minutes=5))
     limits = RUN.spec.limits
     require_progress(TRAINING, RUNNING, progress, limits=limits, now=STARTED_AT + timedelta(minutes=64))
-    with pytest.raises(JobStalled, match="has not logged a step after 7 for 60 minutes"):
+    with pytest.raises(JobStalled, match=r"step after 7 .*60 minutes.*file"):
         require_progress(TRAINING, RUNNING, progress, limits=limits, now=STARTED_AT + timedelta(minutes=66))
 
 
@@ -315,7 +315,7 @@ def test_a_gang_that_was_complete_is_not_called_incomplete_when_its_pods_end_one
 
 def test_a_gang_beyond_the_node_groups_maximum_is_refused() -> None:
     group = "trainflow-trn1-32xlarge"
-    with pytest.raises(GangTooLarge, match="num_nodes is 2, but the node group 'trainflow-trn1-32xlarge' may have at"):
+    with pytest.raises(GangTooLarge, match=rf"num_nodes is 2\b.*{group}.*at most 1\b"):
         require_fit(RUN.spec, nodegroup=group, maximum=1)
     require_fit(RUN.spec, nodegroup=group, maximum=2)
 
@@ -349,7 +349,7 @@ def test_failed_graphs_are_named_where_the_log_names_them() -> None:
         "INFO ||NCC_WRAPPER||: Got a cached failed neff at /c/neuronxcc-2.0/MODULE_17+e30acd3a/model.neff.",
         "Failed graph: forward (model.py:88)",
     ]
-    with pytest.raises(GraphCompilationFailed, match=r"compile: MODULE_17\+e30acd3a, forward \(model.py:88\)\.$"):
+    with pytest.raises(GraphCompilationFailed, match=r"MODULE_17\+e30acd3a, forward \(.*88\)\.$"):
         compilation(TRAINING, [*said, *counts(6, 4, 2, 0)])
 
 

@@ -224,7 +224,7 @@ def test_precompilation_may_be_said_in_a_word(choice: str | bool) -> None:
 
 
 def test_another_word_for_precompilation_is_refused() -> None:
-    with pytest.raises(InvalidRunSpec, match=r"^precompile\.enabled: must be auto, true or false, got 'sometimes'\.$"):
+    with pytest.raises(InvalidRunSpec, match=r"^precompile.enabled: .*auto.*'sometimes'"):
         parse_run_spec(spec_with(precompile="sometimes"))
 
 

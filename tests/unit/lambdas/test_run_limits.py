@@ -50,14 +50,14 @@ def test_without_a_limit_a_run_goes_on() -> None:
 def test_a_run_ends_at_its_total_time_whatever_it_was_spent_on() -> None:
     run = limited(max_total_hours=10)
     require_within_limits(run, now=after(9.99))
-    with pytest.raises(DeadlineReached, match=r"gone on for 10.00 hours until step 7; limits.max_total_hours is 10\."):
+    with pytest.raises(DeadlineReached, match=r"10\.00 .*step 7\b.*max_total_hours.* 10"):
         require_within_limits(run, now=after(10), progress=MetricsCursor(last_step=7))
 
 
 def test_a_run_ends_at_its_deadline_in_any_zone() -> None:
     run = limited(deadline="2026-11-21T15:00:00+01:00")  # two hours after the start
     require_within_limits(run, now=after(1.99))
-    with pytest.raises(DeadlineReached, match=r"limits.deadline is 2026-11-21T15:00:00\+01:00\."):
+    with pytest.raises(DeadlineReached, match=r"limits\.deadline.*-21T15:00:00\+01:00"):
         require_within_limits(run, now=after(2))
 
 
@@ -65,7 +65,7 @@ def test_a_run_ends_when_its_nodes_have_cost_its_budget() -> None:
     run = limited(max_usd=10 * PRICE)
     before = Spending(usd=4 * PRICE, usd_per_hour=PRICE, since=after(5))
     require_within_limits(run, now=after(10.99), spending=before)
-    with pytest.raises(BudgetReached, match=rf"have cost {10 * PRICE:.2f} USD, at on-demand prices; limits.max_usd is"):
+    with pytest.raises(BudgetReached, match=rf"{10 * PRICE:.2f} USD.*limits\.max_usd"):
         require_within_limits(run, now=after(11), spending=before)
     require_within_limits(run, now=after(500), spending=Spending())  # no node, no cost
 
@@ -332,7 +332,7 @@ def test_a_run_ends_before_the_capacity_block_of_its_nodes_does(aws: Aws, cluste
     assert spending.nodes_end_at is not None
     assert abs(spending.nodes_end_at - now - timedelta(minutes=30)) < timedelta(seconds=2)
     require_within_limits(run, now=now + timedelta(minutes=19), spending=spending)
-    with pytest.raises(DeadlineReached, match="The run's nodes are terminated soon after"):
+    with pytest.raises(DeadlineReached, match=r"nodes.*terminated"):
         require_within_limits(run, now=now + timedelta(minutes=20, seconds=1), spending=spending)
     told = warning(run, spending, MetricsCursor(), now=now + timedelta(minutes=10))
     assert told is not None
@@ -340,5 +340,5 @@ def test_a_run_ends_before_the_capacity_block_of_its_nodes_does(aws: Aws, cluste
 
 
 def test_only_a_capacity_block_has_an_end() -> None:
-    with pytest.raises(ValueError, match="ends_at is the end of a capacity block, but mode is 'on-demand'; remove it"):
+    with pytest.raises(ValueError, match=r"ends_at.*capacity block.*'on-demand'"):
         Nodegroup.model_validate({"instance_type": "trn1.2xlarge", "max_nodes": 1, "ends_at": "2027-01-31T11:30:00Z"})

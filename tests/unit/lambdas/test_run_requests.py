@@ -180,7 +180,7 @@ def test_what_is_no_run_spec_is_refused_in_a_sentence(text: str, reason: str) ->
 
 
 def test_a_field_that_is_there_twice_in_json_is_refused() -> None:
-    with pytest.raises(InvalidRunSpec, match="the field 'a' twice; remove one of them"):
+    with pytest.raises(InvalidRunSpec, match=r"field 'a'.*twice"):
         run_of_text('{"a": 1, "a": 2}', key="runs/bert.json")
 
 

@@ -434,7 +434,7 @@ def test_an_execution_that_an_earlier_version_started_without_a_python_environme
 @pytest.mark.parametrize("field", ["version", "name", "workload", "compute"])
 def test_a_missing_field_is_named(field: str) -> None:
     document = {name: value for name, value in SPEC.items() if name != field}
-    with pytest.raises(InvalidRunSpec, match=f"^{field}: this field is missing; add it.$"):
+    with pytest.raises(InvalidRunSpec, match=rf"^{field}: .*missing"):
         parse_run_spec(document)
 
 

@@ -128,7 +128,7 @@ def test_a_job_whose_steps_are_not_read_any_more_lives_while_its_lines_change() 
         cursor = polled([f"at {minute}k of 9k: 2.5"], cursor, minute=minute)
         require(cursor, minute=minute)
     assert cursor.last_step == 40
-    with pytest.raises(JobStalled, match="has not logged a step after 40 for 60 minutes, nor a line that differs"):
+    with pytest.raises(JobStalled, match=r"step after 40 .*60 minutes.*differs"):
         require(cursor, minute=199 + 61)
 
 

@@ -255,7 +255,7 @@ def test_a_job_that_slurm_does_not_take_is_refused_in_its_words(
 ) -> None:
     same = (400, {"errors": [{"error_number": -1, "description": "Invalid partition name specified"}]})
     server.answers["POST job/submit"] = same if malformed else server.dialect.refusal
-    with pytest.raises(JobRefused, match=r"^Slurm refuses the job '.*': Invalid partition name specified\.$"):
+    with pytest.raises(JobRefused, match=r"': Invalid partition name specified\.$"):
         slurm.submit(JOB, after=[])
 
 
@@ -267,9 +267,7 @@ def test_a_complaint_about_a_job_that_is_in_the_queue_is_no_refusal(slurm: RestC
 
 def test_a_server_that_is_down_is_worth_a_retry(slurm: RestController, server: FakeServer) -> None:
     server.is_down = True
-    with pytest.raises(
-        ClusterUnavailable, match=r"^Slurm's REST API at http://slurm:6820 did not answer: .*refused.*\.$"
-    ):
+    with pytest.raises(ClusterUnavailable, match=r"http://slurm:6820 .*answer.*refused"):
         slurm.jobs()
 
 
@@ -317,7 +315,7 @@ def test_an_older_server_lists_its_versions_elsewhere(slurm: RestController, ser
 
 def test_a_server_that_lists_no_versions_is_worth_a_retry(slurm: RestController, server: FakeServer) -> None:
     server.lists_at = "/nowhere"
-    with pytest.raises(ClusterUnavailable, match=r"^Slurm's REST API answered 404 \(no reason given\): slurmctld"):
+    with pytest.raises(ClusterUnavailable, match=r"REST API answered 404 .*slurmctld"):
         slurm.jobs()
 
 
@@ -348,7 +346,7 @@ def test_a_cancel_that_fails_is_a_named_error(slurm: RestController, server: Fak
         with pytest.raises(ClusterUnavailable):
             slurm.cancel(9)
     server.answers["DELETE job/9"] = (500, UNKNOWN)
-    with pytest.raises(ClusterUnavailable, match=r"answered 500 \(Failed while looking for jobs\)"):
+    with pytest.raises(ClusterUnavailable, match=r" 500 \(Failed while looking for jobs\)"):
         slurm.cancel(9)
 
 

@@ -296,7 +296,7 @@ def test_an_unknown_partition_is_none(slurm: SsmController, ssm: Ssm) -> None:
 def test_partitions_that_could_not_be_asked_for_are_not_missing(slurm: SsmController, ssm: Ssm) -> None:
     for ask in (lambda: slurm.partition("trn1"), slurm.partitions):
         ssm.answer("Failed", output="slurm_load_partitions: Unable to contact slurm controller\n")
-        with pytest.raises(ClusterUnavailable, match="did not answer: slurm_load_partitions: Unable to contact"):
+        with pytest.raises(ClusterUnavailable, match="did not answer: slurm_load_partitions: "):
             ask()
 
 
@@ -321,7 +321,7 @@ def test_accounting_names_the_user_who_cancelled(slurm: SsmController, ssm: Ssm,
 
 def test_a_throttled_command_is_worth_a_retry_and_named_as_iam_names_it(slurm: SsmController, ssm: Ssm) -> None:
     ssm.stubber.add_client_error("send_command", "ThrottlingException")
-    with pytest.raises(ServiceUnavailable, match=r"^ssm:SendCommand answered ThrottlingException\.$"):
+    with pytest.raises(ServiceUnavailable, match=r"^ssm:SendCommand .*ThrottlingException"):
         slurm.cancel(12)
 
 

@@ -88,7 +88,7 @@ def test_staging_has_stalled_when_no_poll_of_so_many_minutes_has_found_progress(
     stalled = bool(last_change) and now - last_change[-1] > timedelta(minutes=stall_minutes)
     limits = Limits(stall_minutes=stall_minutes)
     if stalled:
-        with pytest.raises(StagingStalled, match=f"{STAGE.name}' has staged nothing for {stall_minutes} minutes"):
+        with pytest.raises(StagingStalled, match=rf"{STAGE.name}.* {stall_minutes} minutes"):
             require_progress(STAGE, so_far, limits=limits, now=now)
     else:
         require_progress(STAGE, so_far, limits=limits, now=now)
@@ -298,7 +298,7 @@ def test_staging_that_stands_still_ends_the_run(aws: Aws, cluster: FakeKubernete
     poll(run)
     let_run(cluster, "STAGE 5/9 bytes 1 files 0 B/s")
     long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
-    with pytest.raises(StagingStalled, match="has staged nothing for 60 minutes after 5 bytes and 1 files"):
+    with pytest.raises(StagingStalled, match=r"staged.* 60 minutes.* 5 bytes.* 1 files"):
         poll(run, {"done_bytes": 5, "files": 1, "moved_at": long_ago})
     assert poll(run, {"done_bytes": 4, "files": 1, "moved_at": long_ago})["finished"] is False
 
@@ -314,7 +314,7 @@ def test_staging_that_never_reports_anything_ends_the_run(aws: Aws, cluster: Fak
     assert begun["moved_at"] is not None
     assert poll(run, begun)["progress"] == begun
     long_ago = (datetime.now(UTC) - timedelta(minutes=61)).isoformat()
-    with pytest.raises(StagingStalled, match="has staged nothing for 60 minutes after 0 bytes and 0 files"):
+    with pytest.raises(StagingStalled, match=r"staged.* 60 minutes.* 0 bytes.* 0 files"):
         poll(run, {**begun, "moved_at": long_ago})
 
 
@@ -436,7 +436,7 @@ def test_a_file_system_that_has_another_task_to_do_is_asked_again_later(fsx: Stu
 
 def test_a_failed_import_is_reported_with_the_message_of_fsx(fsx: Stubber) -> None:
     will_list(fsx, import_task("FAILED", FailureDetails={"Message": "The bucket denies access."}))
-    with pytest.raises(StorageFailed, match=f"names below {URL} into {FILE_SYSTEM} .*: The bucket denies access."):
+    with pytest.raises(StorageFailed, match=rf"{URL} .*{FILE_SYSTEM} .*bucket denies"):
         is_imported()
 
 

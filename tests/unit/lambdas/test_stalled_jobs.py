@@ -29,15 +29,15 @@ def require(cursor: MetricsCursor) -> None:
 
 def test_a_job_without_steps_lives_while_its_log_grows() -> None:
     require(MetricsCursor(printed_at=RECENTLY))
-    with pytest.raises(JobStalled, match="no step yet, so rank 0's log was watched"):
+    with pytest.raises(JobStalled, match=r"no step.*rank 0's log"):
         require(MetricsCursor(printed_at=LONG_AGO))
-    with pytest.raises(JobStalled, match="has not printed a new line for 60 minutes"):
+    with pytest.raises(JobStalled, match=r"printed.* 60 minutes"):
         require(MetricsCursor())
 
 
 def test_a_job_that_has_logged_a_step_has_to_log_the_next_one() -> None:
     require(MetricsCursor(last_step=7, progressed_at=RECENTLY))
-    with pytest.raises(JobStalled, match="has not logged a step after 7 for 60 minutes"):
+    with pytest.raises(JobStalled, match=r"step after 7 .*60 minutes.*file"):
         require(MetricsCursor(last_step=7, progressed_at=LONG_AGO, printed_at=RECENTLY))
 
 
@@ -61,7 +61,7 @@ def test_a_program_whose_steps_are_not_in_its_log_has_another_one_beside_it(
 
 def test_a_training_whose_loss_stays_nan_is_ended_and_one_that_skips_a_few_steps_is_not() -> None:
     require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=9, first_non_finite_step=40), limits=Limits())
-    with pytest.raises(LossNotFinite, match=r"last 10 losses .* the first such step of the run was 40"):
+    with pytest.raises(LossNotFinite, match=r"last 10 losses.*first.* 40\b"):
         require_finite_loss(JOB, MetricsCursor(non_finite_in_a_row=10, first_non_finite_step=40), limits=Limits())
 
 
@@ -76,9 +76,7 @@ def test_the_spec_names_how_many_losses_in_a_row_end_a_training_or_that_none_do(
 
 @pytest.mark.parametrize("value", ["stop", 5, None, {}, {"stop_after": 0}, {"stop_after": "x"}, {"stop_after": True}])
 def test_another_action_on_a_loss_that_is_not_finite_is_refused_in_one_sentence(value: Any) -> None:
-    with pytest.raises(
-        InvalidRunSpec, match=r"^limits.on_non_finite: must be 'continue' or {stop_after: N}"
-    ) as refused:
+    with pytest.raises(InvalidRunSpec, match=r"^limits\.on_non_finite: .*stop_after: N") as refused:
         parse_run_spec(spec_with(limits={"on_non_finite": value}))
     assert str(refused.value).count("on_non_finite") == 1
 
