@@ -118,13 +118,13 @@ def test_what_is_not_json_is_refused_with_its_line(tmp_path: Path, text: str) ->
 
 
 def test_a_duplicate_state_is_named_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidDefinition, match="line 3: the key Preflight stands twice"):
+    with pytest.raises(InvalidDefinition, match=r"line 3: .*Preflight .*twice"):
         loaded(tmp_path, "States:\n  Preflight: {}\n  Preflight: {}\n")
 
 
 @pytest.mark.parametrize("text", ["", "a", "[a]"])
 def test_a_text_without_states_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(InvalidDefinition, match="write a mapping with the keys StartAt and States"):
+    with pytest.raises(InvalidDefinition, match=r"mapping.*StartAt and States"):
         loaded(tmp_path, text)
 
 

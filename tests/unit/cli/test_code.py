@@ -102,7 +102,7 @@ def test_members_are_plain_files_of_nobody_and_programs_stay_executable(project:
 @pytest.mark.parametrize("target", ["/etc/passwd", "../elsewhere"])
 def test_a_link_that_leaves_the_folder_is_refused(project: Path, target: str) -> None:
     (project / "link").symlink_to(target)
-    with pytest.raises(InvalidRunSpec, match=rf"workload.code: 'link' in '.' is a link that leaves the .* \({target}"):
+    with pytest.raises(InvalidRunSpec, match=rf"workload\.code: 'link'.*leaves.*{target}"):
         packed(project)
 
 
@@ -111,14 +111,14 @@ def test_links_that_lead_back_to_themselves_are_refused_in_one_sentence(project:
     for name, target in zip(names, (*names[1:], names[0]), strict=True):
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).symlink_to(Path(target).name)
-    with pytest.raises(InvalidRunSpec, match=r"workload.code: '(sub/)?a' in '.' is a link that leads back to itself"):
+    with pytest.raises(InvalidRunSpec, match=r"^workload.code: '(sub/)?a'.*leads back"):
         packed(project)
 
 
 def test_too_large_a_folder_names_its_largest_files(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "MAX_MIB", 1)
     (project / "weights.bin").write_bytes(bytes(2 << 20))
-    with pytest.raises(InvalidRunSpec, match=r"has 2 MiB, but at most 1 are packed; the largest files are weights.bin"):
+    with pytest.raises(InvalidRunSpec, match=r"2 MiB.*at most 1 .*weights\.bin"):
         packed(project)
 
 
@@ -166,7 +166,7 @@ def test_a_commit_is_fetched_and_packed(project: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.file://{project}.insteadOf")
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://git.example/project.git")
     assert packed(project.parent, code=f"https://git.example/project.git@{commit}") == first
-    with pytest.raises(InvalidRunSpec, match=r"workload.code: 'https://git.example/.*@0+' cannot be fetched \(.*0000"):
+    with pytest.raises(InvalidRunSpec, match=r"git\.example/.*@0+'.*fetched.*\(.*0000"):
         packed(project.parent, code=f"https://git.example/project.git@{'0' * 40}")
 
 

@@ -211,7 +211,7 @@ def test_data_has_to_be_in_the_folder_that_stands_for_s3(tmp_path: Path) -> None
     with pytest.raises(DatasetNotFound, match="there is nothing below s3://corpus/wiki/"):
         preflight.require_dataset(spec, tmp_path)
     (tmp_path / "corpus" / "wiki" / "part" / "0.hdf5").touch()
-    with pytest.raises(DatasetNotFound, match=r"dataset\.manifest_url: s3://corpus/wiki\.sha256 does not"):
+    with pytest.raises(DatasetNotFound, match=r"manifest_url: s3://corpus/wiki\.sha256"):
         preflight.require_dataset(spec, tmp_path)
     (tmp_path / "corpus" / "wiki.sha256").touch()
     preflight.require_dataset(spec, tmp_path)
@@ -224,7 +224,7 @@ def test_data_behind_https_is_not_checked(tmp_path: Path) -> None:
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="only Linux has it")
 def test_missing_shared_memory_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(preflight.MachineUnfit, match="is missing: training processes share memory there"):
+    with pytest.raises(preflight.MachineUnfit, match=r"/shm .*missing.*memory"):
         preflight.require_shared_memory(tmp_path / "shm")
 
 

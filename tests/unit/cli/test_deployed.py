@@ -95,7 +95,7 @@ class TestReading:
         assert sentence in str(refused.value)
 
     def test_a_stack_that_is_not_there_is_named(self, account: None) -> None:
-        with pytest.raises(NotDeployed, match="There is no stack mine-images in us-west-2; `make deploy` makes it"):
+        with pytest.raises(NotDeployed, match=r"mine-images.*us-west-2.*`make deploy`"):
             DEPLOYMENT.outputs("images")
 
 
@@ -149,7 +149,7 @@ class TestRest:
 
     def test_nodes_that_stay_are_named(self, account: None) -> None:
         make_nodegroup(desired=1)
-        with pytest.raises(DeploymentError, match="Nodes are still there: 1 in trainflow-trn1-2xlarge"):
+        with pytest.raises(DeploymentError, match=r"Nodes.*: 1 in trainflow-trn1-2xlarge"):
             deployed.bring_to_rest(DEPLOYMENT, [], say=lambda _: None, poll_seconds=0, give_up_seconds=-1)
 
     def test_the_command_asks_before_it_stops_a_run(self, account: None, tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ class TestImages:
     def test_a_kind_that_is_not_there_is_answered_with_those_that_are(
         self, stack: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with pytest.raises(DeploymentError, match="no image 'gpu' in mine; choose one of cpu, neuron, tools"):
+        with pytest.raises(DeploymentError, match=r"'gpu' in mine\b.* cpu, neuron, tools"):
             self.build(monkeypatch, FakeCodeBuild(), only="gpu")
 
     def test_an_account_that_may_run_one_build_runs_one_after_the_other(
@@ -360,7 +360,7 @@ class TestImages:
     def test_an_account_without_builds_gets_the_quota_to_request(
         self, stack: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        with pytest.raises(DeploymentError, match=r"may run no CodeBuild builds; ask AWS .*\(Service Quotas"):
+        with pytest.raises(DeploymentError, match=r"no CodeBuild builds.*\(Service Quotas"):
             self.build(monkeypatch, FakeCodeBuild(limit=0))
 
     def test_an_image_of_the_same_content_is_not_built_again(
@@ -379,7 +379,7 @@ class TestImages:
         self, stack: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fake = FakeCodeBuild(failing=["tools"], limit=1)
-        with pytest.raises(DeploymentError, match=r"tools image was not built \(FAILED\); its log is in https://logs"):
+        with pytest.raises(DeploymentError, match=r"tools image .*\(FAILED\).*https://logs"):
             self.build(monkeypatch, fake)
         assert fake.started == ["cpu", "tools", "neuron"]
 
@@ -403,7 +403,7 @@ class TestImages:
         self, stack: None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client("ecr").delete_repository(repositoryName="images", force=True)
-        with pytest.raises(DeploymentError, match=r"AWS refused DescribeImages \(RepositoryNotFoundException"):
+        with pytest.raises(DeploymentError, match=r"DescribeImages .*RepositoryNotFound"):
             self.build(monkeypatch, FakeCodeBuild())
 
     def test_a_stack_without_builds_is_named(self, account: None, monkeypatch: pytest.MonkeyPatch) -> None:

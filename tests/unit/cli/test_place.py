@@ -233,7 +233,7 @@ def test_a_poll_that_aws_refuses_ends_no_view(
 
 def test_a_run_that_is_not_there_is_named(runs: DeployedRuns) -> None:
     def ask(call: Any) -> None:
-        with pytest.raises(RunNotFound, match="There is no run 'absent' in the deployment 'twin'"):
+        with pytest.raises(RunNotFound, match=r"run 'absent'.*deployment 'twin'"):
             call()
 
     ask(lambda: runs.describe("absent"))
@@ -283,7 +283,7 @@ def test_a_history_that_does_not_come_is_no_run_that_goes_on(
     without_cluster(runs, monkeypatch)
     run_id = runs.start(parse_run_spec(SPEC))
     unread(runs, "ThrottlingException")
-    with pytest.raises(PlaceRefused, match=r"Step Functions cannot be asked: .*ThrottlingException"):
+    with pytest.raises(PlaceRefused, match=r"Step Functions.*: .*ThrottlingException"):
         runs.details(run_id)
 
 

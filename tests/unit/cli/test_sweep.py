@@ -129,7 +129,7 @@ def test_the_function_of_the_deployment_is_asked() -> None:
 
 
 def test_who_may_not_invoke_the_function_is_told_the_permission() -> None:
-    with pytest.raises(PlaceRefused, match=r"may not call lambda:InvokeFunction: .*said AWS"):
+    with pytest.raises(PlaceRefused, match=r"lambda:InvokeFunction: .*said AWS"):
         asked(None, code="AccessDeniedException")
 
 

@@ -111,7 +111,7 @@ def test_a_link_below_the_folder_is_not_followed_and_the_folder_itself_may_be_on
     assert path_below(tmp_path / "there", artifact("weights")) == tmp_path / "there" / "weights"
     for name in ("model/weights", "dangling"):
         link = name.partition("/")[0]
-        with pytest.raises(ArtifactRefused, match=rf"'{name}' is not copied: .*/{link} is a symbolic link"):
+        with pytest.raises(ArtifactRefused, match=rf"'{name}' .*/{link} .*symbolic link"):
             path_below(tmp_path / "there", artifact(name))
 
 

@@ -34,7 +34,7 @@ def test_a_long_line_of_runs_is_continued_from_its_newest() -> None:
 
 
 def test_a_run_that_never_trained_has_no_checkpoint_unless_it_continued_another() -> None:
-    with pytest.raises(CannotContinue, match="bert-2 ended before its training began, so it has no checkpoint"):
+    with pytest.raises(CannotContinue, match=r"bert-2 .*training began.*no checkpoint"):
         spec_continuing(record("StageData"))
     assert spec_continuing(record("StageData", spec={**SPEC, "resume_from": ["bert-1"]})).resume_from == [
         "bert-2",
@@ -52,18 +52,16 @@ def test_a_run_that_goes_on_or_is_complete_is_refused(status: RunStatus, sentenc
 
 
 def test_changes_that_make_no_spec_name_the_field() -> None:
-    with pytest.raises(InvalidRunSpec, match=r"bert-1 cannot be continued: compute\.num_nodes: must be at least"):
+    with pytest.raises(InvalidRunSpec, match=r"bert-1 .*: compute\.num_nodes: .*least"):
         continued_spec("bert-1", SPEC, status=RunStatus.FAILED, changes={"compute": {"num_nodes": 0}})
     foreign = {**SPEC, "workload": {**SPEC["workload"], "module": "mine", "arguments": {}}}
-    with pytest.raises(
-        InvalidRunSpec, match="nothing says where the program's checkpoints are; describe them in the section check"
-    ):
+    with pytest.raises(InvalidRunSpec, match=r"resume_from .*section checkpoint"):
         continued_spec("bert-1", foreign, status=RunStatus.FAILED)
 
 
 def test_a_run_that_ended_at_its_deadline_is_continued_with_a_later_one() -> None:
     earlier = {**SPEC, "limits": {"deadline": "2026-11-22T10:00:00Z"}}
-    with pytest.raises(InvalidRunSpec, match=r"continued: limits.deadline: 2026-11-22T10:00:00\+00:00 has"):
+    with pytest.raises(InvalidRunSpec, match=r"limits\.deadline: 2026-11-22T10.*passed"):
         spec_continuing(record("SubmitTraining", spec=earlier))
     later = {"limits": {"deadline": (datetime.now(UTC) + timedelta(days=1)).isoformat()}}
     assert spec_continuing(record("SubmitTraining", spec=earlier), later).limits.deadline is not None

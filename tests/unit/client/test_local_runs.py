@@ -132,9 +132,9 @@ def test_the_log_of_a_rank_is_that_of_the_last_attempt(local: LocalRuns, tmp_pat
 
 def test_a_log_that_is_not_there_names_those_that_are(local: LocalRuns, tmp_path: Path) -> None:
     leave_run(tmp_path / "out", "a-1")
-    with pytest.raises(LogNotFound, match="no log of a training pod of rank 7; --pod names one of: a-1-training-1-w"):
+    with pytest.raises(LogNotFound, match=r"rank 7\b.*--pod.*: a-1-training-1-w"):
         local.log("a-1", LogRequest(rank=7))
-    with pytest.raises(LogNotFound, match=r"times of a-1-training-2-workers-0\.log are not known"):
+    with pytest.raises(LogNotFound, match=r"times.* a-1-training-2-workers-0\.log"):
         local.log("a-1", LogRequest(since=BEGAN))
 
 
@@ -162,7 +162,7 @@ def test_the_beginning_of_an_id_is_enough_where_it_is_one_runs(local: LocalRuns,
     assert local.describe("b").run_id == "b-1"
     with pytest.raises(RunNotFound, match="'a' begins the ids of 2 runs: a-1, a-2"):
         local.describe("a")
-    with pytest.raises(RunNotFound, match=r"There is no run 'c' in .*out/; `trainflow list --local --out .*` names"):
+    with pytest.raises(RunNotFound, match=r"'c' .*`trainflow list --local --out .*`"):
         local.describe("c")
     with pytest.raises(RunNotFound, match="There is no run ''"):
         local.describe("")
@@ -222,7 +222,7 @@ def test_the_log_of_a_rank_is_found_without_a_record(
     with (logs / "pods.jsonl").open("a") as index_file:
         index_file.write('{"pod": "a-1-tr')
     if log is None:
-        with pytest.raises(LogNotFound, match=f"no log of a training pod of rank {rank}; --pod names one of: "):
+        with pytest.raises(LogNotFound, match=rf"training pod.* rank {rank}\b.*--pod"):
             local.log("a-1", LogRequest(rank=rank))
     else:
         assert list(local.log("a-1", LogRequest(rank=rank))) == [log]

@@ -89,7 +89,7 @@ def test_a_deployment_that_is_not_there_is_one_sentence(
 @pytest.mark.usefixtures("aws")
 def test_a_parameter_of_another_shape_is_one_sentence() -> None:
     boto3.client("ssm", region_name="eu-north-1").put_parameter(Name=parameter_name("mine"), Value="{}", Type="String")
-    with pytest.raises(PlaceUnavailable, match="/trainflow/mine/address is not an address; deploy this version"):
+    with pytest.raises(PlaceUnavailable, match=r"/trainflow/mine/address .*not an address"):
         open_deployment(NamedPlace(name="mine", deployment="mine"))
 
 
@@ -98,7 +98,7 @@ def test_without_a_region_the_sentence_says_what_to_set(monkeypatch: pytest.Monk
     monkeypatch.delenv("AWS_REGION")
     with pytest.raises(PlaceUnavailable, match="No AWS Region is set: set AWS_REGION"):
         NamedPlace(name="mine", deployment="mine").session()
-    with pytest.raises(PlaceUnavailable, match=r"places.mine.profile: AWS knows no profile 'nobody'"):
+    with pytest.raises(PlaceUnavailable, match=r"places\.mine\.profile: .*'nobody'"):
         NamedPlace(name="mine", deployment="mine", profile="nobody").session()
 
 

@@ -71,7 +71,7 @@ def test_what_is_no_setting_is_one_sentence(setting: str, sentence: str) -> None
 def test_an_override_that_is_no_mapping_is_refused(tmp_path: Path, override: Any) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(repr(override) if override is not None else "")
-    with pytest.raises(InvalidRunSpec, match=r"x\.yaml: must be a mapping of the fields that differ"):
+    with pytest.raises(InvalidRunSpec, match=r"x\.yaml: .*mapping.*differ"):
         read_spec(SPECS[0], [path])
 
 
@@ -80,9 +80,7 @@ def test_later_overrides_go_over_earlier_ones_and_both_are_named_when_the_result
     one.write_text("compute: {num_nodes: 3}\nlimits: {stall_minutes: 5}")
     other.write_text("compute: {num_nodes: 0}")
     assert read_spec(SPECS[0], [one]).compute.num_nodes == 3
-    with pytest.raises(
-        InvalidRunSpec, match=r"with .*one\.yaml with .*other\.yaml: compute\.num_nodes: must be at least"
-    ):
+    with pytest.raises(InvalidRunSpec, match=r"one\.yaml .*other.*num_nodes: .*at least"):
         read_spec(SPECS[0], [one, other])
 
 
@@ -149,7 +147,7 @@ def test_arguments_keep_the_order_of_the_file(tmp_path: Path) -> None:
 def test_a_long_value_is_quoted_in_part(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC.replace("mine", "m" * 100_000))
-    with pytest.raises(InvalidRunSpec, match=r"name: must have at most 30 characters, got 'm{47} … m{47}'\.$"):
+    with pytest.raises(InvalidRunSpec, match=r"name: .* 30 .*'m{47} … m{47}'\.$"):
         read_spec(path)
 
 

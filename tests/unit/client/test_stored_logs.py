@@ -109,14 +109,14 @@ def test_the_service_is_asked_for_the_pods_lines_alone_and_an_empty_page_is_not_
 
 
 def test_what_is_missing_is_said_before_the_first_line(logs: Any) -> None:
-    with pytest.raises(LogNotFound, match=f"CloudWatch Logs has no line of a pod x-0 in {GROUP}"):
+    with pytest.raises(LogNotFound, match=rf"no line .*pod x-0 in {GROUP}"):
         StoredLogs(logs, GROUP).lines(PodFilter(name="x-0"), since=BEGAN, until=None)
-    with pytest.raises(LogNotFound, match=r"There is no log group nothing: the deployment sends no logs of pods to Cl"):
+    with pytest.raises(LogNotFound, match=r"log group nothing\b.*cluster\.pod_logs"):
         StoredLogs(logs, "nothing").lines(PodFilter(name="x-0"), since=BEGAN, until=None)
     client = boto3.client("logs", region_name="us-west-2", aws_access_key_id="a", aws_secret_access_key="b")
     with Stubber(client) as answers:
         answers.add_client_error("filter_log_events", "AccessDeniedException", "User x is not authorized", 400)
-        with pytest.raises(PlaceRefused, match="These credentials may not call logs:FilterLogEvents: User x is not au"):
+        with pytest.raises(PlaceRefused, match="logs:FilterLogEvents: User x "):
             StoredLogs(client, GROUP).lines(PodFilter(name="x-0"), since=BEGAN, until=None)
 
 
@@ -206,7 +206,7 @@ def test_the_log_of_a_rank_is_that_of_the_last_attempt_when_its_pod_is_not_to_be
     assert list(runs.log("bert-1", LogRequest(rank=1))) == ["second attempt"]
     assert list(runs.log("bert-1", LogRequest(pod="bert-1-training-1-1-aaaaa"))) == ["first attempt"]
     reason = "eks:DescribeCluster" if cluster_refuses else "no pod of rank 0 now"
-    with pytest.raises(LogNotFound, match=rf"{reason}.* CloudWatch Logs has no line of a pod bert-1-training-2-0 in"):
+    with pytest.raises(LogNotFound, match=rf"{reason}.* no line .*-1-training-2-0 in"):
         runs.log("bert-1", LogRequest(rank=0))
 
 

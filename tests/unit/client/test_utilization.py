@@ -83,5 +83,5 @@ def test_a_missing_permission_is_named(cloudwatch: Any, operation: str) -> None:
 
     publish(cloudwatch, "node_cpu_utilization", "n1", 40.0)
     cloudwatch.meta.events.register(f"before-call.cloudwatch.{operation}", refused)
-    with pytest.raises(PlaceRefused, match=f"^These credentials may not call cloudwatch:{operation}: no\\.$"):
+    with pytest.raises(PlaceRefused, match=rf"cloudwatch:{operation}: no\.$"):
         read_utilization(cloudwatch, cluster="blue", nodes={"n1"}, now=NOW)

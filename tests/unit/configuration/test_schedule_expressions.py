@@ -78,7 +78,7 @@ def test_zones_of_iana_are_known(name: str) -> None:
     "name", ["", "Europe/Atlantis", "../etc/passwd", "/etc/localtime", "localtime", "posix/UTC", "\0"]
 )
 def test_other_names_are_no_zones(name: str) -> None:
-    with pytest.raises(InvalidScheduleExpression, match="is not an IANA time zone such as Europe/Berlin"):
+    with pytest.raises(InvalidScheduleExpression, match=r"IANA time zone.*Europe/Berlin"):
         parse_time_zone(name)
 
 

@@ -45,9 +45,7 @@ def test_a_node_for_small_jobs_is_labelled_and_tainted_as_deployed() -> None:
 
 
 def test_an_unknown_instance_type_is_answered_with_the_nearest_ones() -> None:
-    with pytest.raises(
-        UnknownInstanceType, match=r"'trn1.31xlarge' is not known; choose another such as trn1.32xlarge"
-    ):
+    with pytest.raises(UnknownInstanceType, match=r"'trn1\.31xlarge' .*known.*trn1.32xlarge"):
         instance_type_named("trn1.31xlarge")
 
 

@@ -35,7 +35,7 @@ def undone() -> Iterator[None]:
 def test_a_class_is_not_changed_behind_a_subclass_that_kept_its_former_method() -> None:
     former = Queues.call
     replace(Queues, "call", lambda self: f"checked: {former(self)}")
-    with pytest.raises(ReplacedTooLateError, match=r"Queues\.call was replaced before Service\.call and would hide it"):
+    with pytest.raises(ReplacedTooLateError, match=r"Queues\.call .*before Service\.call"):
         replace(Service, "call", lambda _self: "refused")
     assert Tables().call() == "table: answer"
 
