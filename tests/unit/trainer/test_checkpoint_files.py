@@ -292,9 +292,7 @@ def test_a_record_without_a_checksum_of_its_own_is_not_accepted(tmp_path: Path) 
 def test_weights_whose_records_were_deleted_are_not_overwritten_by_a_new_training(tmp_path: Path) -> None:
     for step in (1, 2):
         write(tmp_path, step).record_path.unlink()
-    with pytest.raises(
-        CheckpointInvalid, match=r"step-00000002\.pt: it has no record .+; step-00000001\.pt: it has no"
-    ):
+    with pytest.raises(CheckpointInvalid, match=r"00002\.pt: .*no record.*00001\.pt: .*no"):
         to_resume(tmp_path)
     write(tmp_path, 3)
     found = to_resume(tmp_path)

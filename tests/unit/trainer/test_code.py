@@ -62,7 +62,7 @@ def test_an_init_container_installs_the_code_beside_the_helpers(s3: Any, tmp_pat
 
 def test_another_archive_than_the_url_names_is_not_unpacked(s3: Any, tmp_path: Path) -> None:
     url = uploaded(s3, archive(**{"train.py": b"print('another')"}), digest="0" * 64)
-    with pytest.raises(CodeInvalid, match=r"workload.code: s3://.* has the SHA-256 [0-9a-f]{64}, so it is not what"):
+    with pytest.raises(CodeInvalid, match=r"workload\.code: .*SHA-256 [0-9a-f]{64}"):
         code.fetch(url, tmp_path / "workspace")
     assert not (tmp_path / "workspace").exists()
 
@@ -74,7 +74,7 @@ def test_members_that_leave_the_folder_are_refused(s3: Any, tmp_path: Path, memb
 
 
 def test_code_that_is_gone_or_no_archive_is_named(s3: Any, tmp_path: Path) -> None:
-    with pytest.raises(CodeInvalid, match=r"workload.code: s3://.*0000.tar.gz does not exist\."):
+    with pytest.raises(CodeInvalid, match=r"^workload.code: .*0000\.tar\.gz .*exist"):
         code.fetch(f"s3://{BUCKET}/code/{'0' * 64}.tar.gz", tmp_path)
     with pytest.raises(CodeInvalid, match=r"is not an archive"):
         code.fetch(uploaded(s3, b"text"), tmp_path)
@@ -169,5 +169,5 @@ def test_packages_of_another_command_that_was_faster_are_used(
 
 
 def test_requirements_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CodeInvalid, match=r"workload.requirements: .*/absent.txt cannot be read"):
+    with pytest.raises(CodeInvalid, match=r"requirements: .*/absent\.txt .*read"):
         installation.folders(required_by(tmp_path / "absent.txt", tmp_path))

@@ -58,7 +58,7 @@ def test_mnists_own_files_are_read_at_any_depth(tmp_path: Path, suffix: str) -> 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
-    with pytest.raises(DatasetNotFound, match=r"holds no file named t10k-labels-idx1-ubyte or t10k-labels"):
+    with pytest.raises(DatasetNotFound, match=r"no file.* t10k-labels-idx1-ubyte"):
         digits.load(tmp_path, "test", num_drawn=1, seed=0)
 
 
@@ -68,7 +68,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     write_mnist(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(content)
-    with pytest.raises(DatasetInvalid, match="The file train-images-idx3-ubyte is not a readable MNIST file"):
+    with pytest.raises(DatasetInvalid, match=r"train-images-idx3-ubyte .*MNIST"):
         digits.load(tmp_path, "train", num_drawn=1, seed=0)
 
 

@@ -27,7 +27,7 @@ def test_alone_nothing_is_communicated() -> None:
 
 
 def test_a_device_that_is_not_there_is_named() -> None:
-    with pytest.raises(ConfigInvalid, match="--device is neuron, which this container does not have"):
+    with pytest.raises(ConfigInvalid, match=r"--device is neuron.*container"):
         device.choose("neuron", local_rank=0)
 
 

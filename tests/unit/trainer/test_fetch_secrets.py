@@ -103,11 +103,11 @@ def test_a_value_that_cannot_be_used_is_explained_without_it(
 
 def test_a_binary_secret_and_one_that_is_being_deleted_are_refused(secrets: Any) -> None:
     secrets.create_secret(Name="binary", SecretBinary=b"\x00")
-    with pytest.raises(SecretUnavailable, match="the secret 'binary' is binary; store it as text"):
+    with pytest.raises(SecretUnavailable, match="'binary' is binary"):
         read(secret="binary")
     secrets.create_secret(Name="gone", SecretString=VALUE)
     secrets.delete_secret(SecretId="gone", RecoveryWindowInDays=7)
-    with pytest.raises(SecretUnavailable, match=r"'gone' cannot be read .*InvalidRequestException: .*deleted"):
+    with pytest.raises(SecretUnavailable, match=r"'gone' .*InvalidRequest.*: .*deleted"):
         read(secret="gone")
 
 
@@ -130,5 +130,5 @@ def test_a_service_that_cannot_be_reached_is_a_sentence(monkeypatch: pytest.Monk
         raise EndpointConnectionError(endpoint_url="https://secretsmanager.us-west-2.amazonaws.com/")
 
     monkeypatch.setattr(step, "_connect", unreachable)
-    with pytest.raises(SecretUnavailable, match=r"'hub' cannot be read from Secrets Manager \(Could not connect"):
+    with pytest.raises(SecretUnavailable, match=r"'hub' .*\(Could not connect"):
         read(secret="hub")

@@ -151,7 +151,7 @@ def test_memory_that_a_step_frees_is_there_for_the_next() -> None:
 
 
 def test_tf32_is_refused_where_no_gpu_is() -> None:
-    with pytest.raises(ConfigInvalid, match="--precision is tf32, which the device cpu does not have"):
+    with pytest.raises(ConfigInvalid, match=r"--precision is tf32.*cpu"):
         choose("cpu", local_rank=0, precision="tf32")
 
 

@@ -28,7 +28,7 @@ def devices(tmp_path: Path, vendor: str) -> Path:
 
 
 def test_efa_with_linuxs_default_limit_is_refused_with_figures_and_cure(tmp_path: Path) -> None:
-    with pytest.raises(LockedMemoryTooSmall, match=r"may lock 8 MiB .* EFA needs 5120; deploy the capacity stack"):
+    with pytest.raises(LockedMemoryTooSmall, match=r"lock 8 MiB.* 5120; .*capacity stack"):
         require(5120, soft_limit=EIGHT_MIB, devices=devices(tmp_path, "0x1d0f"))
 
 

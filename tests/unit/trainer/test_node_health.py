@@ -58,7 +58,7 @@ def test_the_node_that_the_verdict_names_reports_itself_and_its_peers_follow(mon
     assert str(own.value) == wording(
         "node_health.the_node_that_the_verdict_names_reports_itself_and_its_peers_follow", "compute.check_nodes"
     )
-    with pytest.raises(PeerLost, match=r"Node 2 of the gang .* compute\.check_nodes: false"):
+    with pytest.raises(PeerLost, match=r"Node 2 .*compute\.check_nodes: false"):
         node_health.require_health(verdict, 0)
 
 

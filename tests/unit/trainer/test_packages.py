@@ -292,7 +292,7 @@ def test_libraries_of_another_build_than_the_images_pytorch_are_refused(monkeypa
     monkeypatch.setattr("sysconfig.get_platform", lambda: "linux-x86_64")
     cpu, cuda = stack_of(torch=("2.13.0+cpu", ())), stack_of(torch=("2.13.0", ()))
     vision = [item("torchvision", "0.28.0"), item("plain", "1.0")]
-    with pytest.raises(CodeInvalid, match=r"torchvision 0.28.0 would be .* CUDA, but the image has torch 2.13.0\+cpu"):
+    with pytest.raises(CodeInvalid, match=r"torchvision 0.28.0 .*CUDA.*2\.13\.0\+cpu"):
         builds.require_matching(vision, cpu)
     builds.require_matching(vision, cuda)
     builds.require_matching([item("torchvision", "0.28.0+cpu")], cpu)

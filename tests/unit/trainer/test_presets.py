@@ -50,7 +50,7 @@ def test_what_is_given_wins_over_the_recipe() -> None:
 
 
 def test_phase_2_wants_the_weights_of_phase_1() -> None:
-    with pytest.raises(ConfigInvalid, match="--initial_weights is missing; --preset lamb-phase2"):
+    with pytest.raises(ConfigInvalid, match=r"initial_weights.*; --preset lamb-phase2"):
         parse("--preset", "lamb-phase2")
 
 
@@ -72,11 +72,11 @@ def test_weak_scaling_lets_the_global_batch_grow() -> None:
 
 @pytest.mark.parametrize("world_size", [3, 24, 32 * 256])
 def test_a_global_batch_that_cannot_be_divided_is_refused(world_size: int) -> None:
-    with pytest.raises(ConfigInvalid, match=rf"65536, which {world_size} processes with micro-batches of 16") as caught:
+    with pytest.raises(ConfigInvalid, match=rf"65536.* {world_size} processes.* 16\b") as caught:
         micro_batches(parse("--preset", "lamb-phase1").optimization, world_size)
     assert "\n" not in str(caught.value)
 
 
 def test_a_global_batch_needs_strong_scaling() -> None:
-    with pytest.raises(ConfigInvalid, match="--global_batch_size is 64; it has to be given with --scaling strong"):
+    with pytest.raises(ConfigInvalid, match=r"--global_batch_size .*64.*scaling strong"):
         parse("--global_batch_size", "64")

@@ -76,7 +76,7 @@ def test_a_program_that_keeps_no_checkpoints_publishes_what_it_left(s3: Any, tmp
 
 
 def test_a_missing_bucket_is_named(s3: Any, run_dir: Path) -> None:
-    with pytest.raises(StorageFailed, match=r"s3://no-such-bucket/x/checkpoints/step-00000020\.pt"):
+    with pytest.raises(StorageFailed, match=r"no-such-bucket/x/.*/step-00000020\.pt"):
         run_publish(run_dir, "s3://no-such-bucket/x/")
 
 

@@ -137,7 +137,7 @@ def test_another_data_set_of_the_same_name_is_refused(s3: Any, destination: Path
     upload(s3, dataset_archive(num_shards=2))
     run_stage(destination)
     upload(s3, dataset_archive(num_shards=3), key="other/corpus.tar")
-    with pytest.raises(DestinationNotEmpty, match=f"holds the data set of {URL}.*of its own with dataset.name"):
+    with pytest.raises(DestinationNotEmpty, match=rf"data set of {URL}.*dataset\.name"):
         run_stage(destination, url=f"s3://{BUCKET}/other/corpus.tar")
     assert len(open_dataset(destination).shards) == 2
     assert visible(destination.parent) == ["demo"]
@@ -523,7 +523,7 @@ LARGE = bytes(70 * 2**20)
 def test_an_archive_that_unpacks_to_more_than_is_allowed_is_refused(s3: Any, destination: Path, last: bytes) -> None:
     upload(s3, gzip.compress(make_archive({"corpus/zeros": LARGE}), 1) + last, key="bomb.tar.gz")
     url = f"s3://{BUCKET}/bomb.tar.gz"
-    with pytest.raises(DatasetInvalid, match=r"unpacks to more than 67,108,864 bytes; .* raise dataset\.max_expansion"):
+    with pytest.raises(DatasetInvalid, match=r"67,108,864 bytes.*dataset\.max_expansion"):
         run_stage(destination, "--min_shards", "0", url=url)
     assert not destination.exists()
     run_stage(destination, "--min_shards", "0", "--max_expansion", "1000", url=url)
@@ -552,5 +552,5 @@ def test_room_is_required_for_the_unpacked_size_that_an_archive_tells(
     content = make_archive({"corpus/zeros": bytes(10 * 2**20)})
     upload(s3, compress(content), key=f"zeros.tar.{suffix}")
     monkeypatch.setattr(stage.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
-    with pytest.raises(StorageFailed, match=f"{len(content)} bytes of the data set are missing"):
+    with pytest.raises(StorageFailed, match=rf"\b{len(content)} bytes.*missing"):
         run_stage(destination, "--min_shards", "0", url=f"s3://{BUCKET}/zeros.tar.{suffix}")

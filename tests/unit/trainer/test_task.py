@@ -126,5 +126,5 @@ def test_an_interrupted_training_ends_with_the_same_weights(tmp_path: Path) -> N
 
 def test_another_training_of_the_task_is_refused(tmp_path: Path) -> None:
     training.train(process_in(tmp_path, config=replace(CONFIG, steps_this_run=2)))
-    with pytest.raises(CheckpointInvalid, match=r"--learning_rate is 0\.2 and the checkpoint was made with 0\.3"):
+    with pytest.raises(CheckpointInvalid, match=r"--learning_rate .*0\.2 .*0\.3"):
         training.train(process_in(tmp_path, replace(TASK, rate=0.2)))

@@ -32,7 +32,7 @@ def test_every_option_of_the_script_is_taken_or_refused_by_name(option: str) -> 
     refused = any(name.split()[0] == f"--{option}" and " " not in name for name in tutorial.REFUSED)
     given = [f"--{option}", *([] if f"--{option}" in tutorial.SWITCHES else values.get(option, ["5"]))]
     if refused:
-        with pytest.raises(ConfigInvalid, match=f"^--{option} is the tutorial's option and not the trainer's: "):
+        with pytest.raises(ConfigInvalid, match=rf"^--{option} .*tutorial.*trainer's: "):
             parse(*given)
     else:
         parse(*given)
@@ -70,7 +70,7 @@ def test_the_whole_command_of_the_tutorial() -> None:
 
 
 def test_a_copy_of_the_weights_is_refused_with_what_keeps_them() -> None:
-    with pytest.raises(ConfigInvalid, match="--precision bfloat16 keeps float32 weights"):
+    with pytest.raises(ConfigInvalid, match=r"--precision bfloat16.*float32"):
         parse("--optimizer", "AdamW_FP32ParamsCopy")
 
 

@@ -66,7 +66,7 @@ def test_a_manifest_is_read_from_its_bucket(server: ObjectServer) -> None:
 
 def test_what_is_no_text_is_no_manifest(server: ObjectServer) -> None:
     server.objects["SUMS"] = b"\xff\xfe"
-    with pytest.raises(DatasetInvalid, match=r"^Line 1 of the manifest s3://datasets/SUMS is '\ufffd\ufffd'; "):
+    with pytest.raises(DatasetInvalid, match=r"Line 1 .*/SUMS .*'\ufffd\ufffd'.*digits"):
         manifest.read("s3://datasets/SUMS", unsigned=False, region=None)
 
 
@@ -89,7 +89,7 @@ def test_a_manifest_that_is_not_there_is_named(server: ObjectServer, monkeypatch
     assert str(other.value) == (
         wording("manifest.a_manifest_that_is_not_there_is_named.2", "manifest_url", "'https://example.com/SUMS'")
     )
-    with pytest.raises(ConfigInvalid, match=r"--manifest_url is 's3://datasets'; it has to look like s3://bucket/key"):
+    with pytest.raises(ConfigInvalid, match=r"--manifest_url .*'s3://datasets'.*/key\."):
         manifest.read("s3://datasets", unsigned=False, region=None)
     monkeypatch.setenv("AWS_PROFILE", "of-nobody")
     with pytest.raises(DatasetNotFound) as unread:

@@ -92,6 +92,6 @@ def test_what_an_earlier_attempt_completed_is_neither_read_nor_asked_for(downloa
 
 def test_an_object_that_is_damaged_is_named_and_becomes_no_file(download: Download) -> None:
     download.checksums["a"] = crc32_of(b"other")
-    with pytest.raises(DatasetInvalid, match=r"^The bytes of s3://datasets/corpus/a have CRC32 "):
+    with pytest.raises(DatasetInvalid, match=r"s3://datasets/corpus/a .*CRC32 "):
         download.run()
     assert "a" not in download.there()

@@ -64,9 +64,7 @@ def test_bytes_are_accepted_exactly_if_no_bit_differs(
     if flipped is None:
         verification.require("s3://b/k.tar")
     else:
-        with pytest.raises(
-            DatasetInvalid, match=rf"s3://b/k\.tar have {algorithm} .* and S3 keeps .*: they were damaged"
-        ):
+        with pytest.raises(DatasetInvalid, match=rf"k\.tar .*{algorithm} .*S3 .*damaged"):
             verification.require("s3://b/k.tar")
 
 

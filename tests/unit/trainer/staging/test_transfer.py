@@ -161,7 +161,7 @@ def test_what_the_server_answered_in_the_last_attempt_is_named(
 ) -> None:
     monkeypatch.setattr(transfer, "ATTEMPTS", 2)
     server.misbehave = lambda _read, handler: handler.refuse(400, "BadDigest") or True  # type: ignore[attr-defined]
-    with pytest.raises(StorageFailed, match=r"broke 2 times at byte 0 \(the server answers 400\); check the network"):
+    with pytest.raises(StorageFailed, match=r"2 times.* byte 0 .*answers 400\)"):
         fetched(file)
 
 
@@ -177,7 +177,7 @@ def test_an_object_that_is_gone_meanwhile_is_not_asked_for_again(
         return True
 
     server.misbehave = gone
-    with pytest.raises(DatasetNotFound, match=r"^s3://datasets/corpus\.tar was replaced while it was being read"):
+    with pytest.raises(DatasetNotFound, match=r"s3://datasets/corpus\.tar was replaced"):
         list(reader().fetch([Range(file, 0, 10)]))
     assert asked == [Read("corpus.tar", 0, 10)]
 
@@ -228,7 +228,7 @@ def test_each_pause_before_another_attempt_is_twice_as_long(
     monkeypatch.setattr(transfer.time, "sleep", pauses.append)
     server.misbehave = lambda _read, _handler: over.wait(60)
     try:
-        with pytest.raises(StorageFailed, match=r"broke 4 times at byte 0 \(nothing came for 0 s\)"):
+        with pytest.raises(StorageFailed, match=r"4 times.* byte 0 \(nothing came"):
             list(reader().fetch([Range(file, 0, 4)]))
     finally:
         over.set()

@@ -113,7 +113,7 @@ def test_devices_and_pipes_are_refused(tmp_path: Path, kind: bytes) -> None:
 def test_a_time_that_is_not_a_number_is_refused_with_the_member_as_gnu_tar_does(
     tmp_path: Path, num_members: int, mtime: str
 ) -> None:
-    with pytest.raises(DatasetInvalid, match=r"The member 'corpus/0' .* has the modification time -?(nan|inf), which"):
+    with pytest.raises(DatasetInvalid, match=r"'corpus/0'.*modification.* -?(nan|inf)"):
         unpack(archive_of_times([mtime] * num_members), tmp_path)
 
 
@@ -281,7 +281,7 @@ def test_an_archive_that_breaks_off_in_the_middle_is_the_data_sets_fault_whateve
     tmp_path: Path, compress: Callable[[bytes], bytes]
 ) -> None:
     compressed = compress(make_archive({"corpus/a": random.Random(0).randbytes(100_000)}))
-    with pytest.raises(DatasetInvalid, match=r"^The archive s3://b/corpus\.tar is truncated or no tar archive \("):
+    with pytest.raises(DatasetInvalid, match=r"s3://b/corpus\.tar .*truncated.*member"):
         unpack(compressed[: len(compressed) // 2], tmp_path)
 
 
@@ -292,7 +292,7 @@ def test_damage_in_the_middle_of_a_compressed_archive_is_the_data_sets_fault(
     damaged = bytearray(compress(make_archive({"corpus/a": b"text of a corpus\n" * 5000})))
     middle = len(damaged) // 2
     damaged[middle : middle + 8] = bytes(each ^ 0xFF for each in damaged[middle : middle + 8])
-    with pytest.raises(DatasetInvalid, match=r"^The archive s3://b/corpus\.tar is truncated or no tar archive \("):
+    with pytest.raises(DatasetInvalid, match=r"s3://b/corpus\.tar .*truncated.*member"):
         unpack(bytes(damaged), tmp_path)
 
 

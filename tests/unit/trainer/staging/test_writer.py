@@ -157,7 +157,7 @@ def test_an_unexpected_exception_of_a_thread_fails_the_data_set_and_names_the_fi
 
     monkeypatch.setattr(writer.os, "fchmod", broken)
     with CompletedFiles(tmp_path / "journal", tmp_path / "data", source="") as completed, ThreadPoolExecutor(1) as pool:
-        with pytest.raises(StorageFailed, match=rf"could not be written \({type(error).__name__}: "):
+        with pytest.raises(StorageFailed, match=rf"written \({type(error).__name__}: "):
             pool.submit(write_all).result(60)
         assert completed.num_files == 0
 
