@@ -140,7 +140,7 @@ def test_without_a_package_index_the_reason_is_one_sentence(repository: Path, mo
     said = "WARNING: Retrying\nERROR: Could not find a version that satisfies the requirement boto3==1.2.3\n"
     failed = subprocess.CompletedProcess([], 1, "", said)
     monkeypatch.setattr(bundling.subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(ConfigurationError, match=r"^the functions' packages cannot be installed; .* boto3==1\.2\.3$"):
+    with pytest.raises(ConfigurationError, match=r"packages.*installed.* boto3==1\.2\.3$"):
         bundle(repository)
 
 

@@ -43,14 +43,14 @@ def test_a_contradiction_is_refused_by_name(slurm: dict[str, Any], words: str) -
 
 
 def test_slurm_of_our_own_needs_our_own_network_and_file_system() -> None:
-    with pytest.raises(ValidationError, match=r"slurm\.pcs stands in the network of this deployment"):
+    with pytest.raises(ValidationError, match=r"slurm\.pcs .*network.*storage\.lustre"):
         on_their_cluster(slurm={"pcs": PCS})
-    with pytest.raises(ValidationError, match=r"slurm\.pcs stands in the network of this deployment"):
+    with pytest.raises(ValidationError, match=r"slurm\.pcs .*network.*storage\.lustre"):
         with_slurm({"pcs": PCS}, storage={"lustre": None})
 
 
 def test_a_private_slurmrestd_needs_functions_in_a_network() -> None:
-    with pytest.raises(ValidationError, match=r"slurm\.existing\.api_url is a private address"):
+    with pytest.raises(ValidationError, match=r"slurm\.existing\.api_url .*private"):
         on_their_cluster(existing_cluster={"name": "theirs"}, slurm={"existing": API})
     assert on_their_cluster(existing_cluster={"name": "theirs"}, slurm={"existing": SSM})
 
@@ -62,7 +62,7 @@ def test_both_clusters_together_stay_within_the_quotas() -> None:
     assert with_slurm({"pcs": pcs}, capacity={"nodegroups": groups, "vcpu_quotas": just_enough})
     for quota, missing in (("trn_on_demand", 512), ("standard_on_demand", 4)):
         less = {**just_enough, quota: missing - 1}
-        with pytest.raises(ValidationError, match=rf"and Slurm may grow to {missing} vCPUs, but vcpu_quotas\.{quota}"):
+        with pytest.raises(ValidationError, match=rf"Slurm .* {missing} .*vcpu_quotas.{quota}"):
             with_slurm({"pcs": pcs}, capacity={"nodegroups": groups, "vcpu_quotas": less})
 
 

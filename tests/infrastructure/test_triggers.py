@@ -212,7 +212,7 @@ def test_a_schedule_may_send_to_its_queues_and_do_nothing_else() -> None:
 
 
 def test_a_schedule_of_a_spec_that_cannot_run_is_refused_before_anything_is_deployed() -> None:
-    with pytest.raises(ConfigurationError, match=r"schedules\.weekly: runs/nowhere\.yaml cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"schedules\.weekly: runs/nowhere.* read"):
         Deployed(configuration(schedules=[WEEKLY | {"spec": "runs/nowhere.yaml"}]))
 
 

@@ -57,7 +57,7 @@ def test_without_a_file_every_image_exists(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "images.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(ValueError, match=r"images\.txt cannot be read .*; write one image a line, as text in UTF-8\.$"):
+    with pytest.raises(ValueError, match=r"images\.txt .*one image a line.*UTF-8"):
         known_images(tmp_path)
 
 

@@ -82,7 +82,7 @@ def test_the_same_submit_twice_makes_one_job(backend: KubernetesCluster) -> None
 def test_another_job_of_the_same_name_is_a_conflict_and_changes_nothing(backend: KubernetesCluster) -> None:
     first = job("clash-0123456789ab")
     backend.create(render(first))
-    with pytest.raises(JobConflict, match=f"named '{first.ref.name}' exists and was made from another"):
+    with pytest.raises(JobConflict, match=rf"'{first.ref.name}'.*made from another"):
         backend.create(render(replace(first, image="another")))
     stored = backend._api.call("GET", f"{COLLECTIONS['Job']}/{first.ref.name}")
     assert stored["spec"]["template"]["spec"]["containers"][0]["image"] == first.image
@@ -123,7 +123,7 @@ def test_claiming_twice_counts_once(backend: KubernetesCluster) -> None:
 
 
 def test_a_token_that_is_not_accepted_is_worth_a_retry(server: ApiServer) -> None:
-    with pytest.raises(ClusterUnavailable, match="did not accept the function's token: 401 Unauthorized"):
+    with pytest.raises(ClusterUnavailable, match=r"function's token.*401 Unauthorized"):
         backend_for(server.endpoint, server.ca_pem, "wrong").nodes("trn1.2xlarge")
 
 

@@ -192,7 +192,7 @@ def test_the_page_starts_a_run_of_this_machine_that_outlives_it(tmp_path: Path) 
     first = command(*START).splitlines()[-1]
     out, home = tmp_path / "out", tmp_path / ".trainflow"
     until(lambda: list((home / "volumes" / "runs" / first).glob("state-10.json")))
-    with pytest.raises(NotStarted, match=f"^The run {first} is still running; stop it first"):
+    with pytest.raises(NotStarted, match=rf"{first} .*still running.*trainflow stop"):
         resume_in_background(first, out=out, home=home)
     command("stop", first, "--local")
 

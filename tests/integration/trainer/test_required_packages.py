@@ -120,7 +120,7 @@ def test_a_package_that_the_spec_names_is_replaced(code: Path) -> None:
 
 
 def test_a_yanked_or_absent_version_is_told_in_pips_own_words(code: Path) -> None:
-    with pytest.raises(CodeInvalid, match=r"cannot be installed: .*No matching distribution found for plain==7"):
+    with pytest.raises(CodeInvalid, match=r"installed: .*No matching .*plain==7"):
         prepared(required(code, "plain==7"))
 
 
@@ -214,7 +214,7 @@ def test_hashes_are_checked(code: Path) -> None:
     line = wheel(code / "index", "hashed", "1.0").strip()
     (place,) = prepared(required(code, line))
     assert (place / "hashed.py").is_file()
-    with pytest.raises(CodeInvalid, match=r"cannot be installed: .*(THESE PACKAGES DO NOT MATCH THE HASHES|hash)"):
+    with pytest.raises(CodeInvalid, match=r"installed: .*(MATCH THE HASHES|hash)"):
         prepared(required(code, f"plain==1.0 --hash=sha256:{'0' * 64}", run="b"))
 
 
@@ -229,5 +229,5 @@ def test_a_wheel_of_another_platform_is_no_candidate(code: Path) -> None:
     there = wheel(code / "index", "native", "1.0")
     assert there
     (code / "index/native-1.0-py3-none-any.whl").rename(code / "index/native-1.0-cp27-none-win32.whl")
-    with pytest.raises(CodeInvalid, match="No matching distribution found for native"):
+    with pytest.raises(CodeInvalid, match=r"No matching distribution .*native"):
         prepared(required(code, "native"))
