@@ -1,4 +1,4 @@
-"""Sentence patterns and names that `CONTRIBUTING.md` asks to avoid, counted by room.
+"""Sentence patterns, names and long patterns of tests that `CONTRIBUTING.md` asks to avoid, counted by room.
 
 `python -m tests.lints.language` lists every place, and `--lower` writes the counts that have fallen into the baseline.
 """
@@ -23,6 +23,14 @@ BASELINE = Path(__file__).with_name("language_baseline.json")
 
 _ROOTS = (*PRODUCT, "benchmarks", "packages/kubetwin/kubetwin")
 
+_TESTS = ("tests",)
+"""Tests of our own messages; those of kubetwin compare Kubernetes' sentences, which it has to repeat."""
+
+_LONGEST_MATCH = 40
+"""Characters of a pattern for an error's message, without its placeholders. A longer one repeats a wording.
+
+A text that AWS or Kubernetes defines is shortened likewise, or a constant with a name."""
+
 _PREPOSITIONS = (
     "about|after|against|among|at|before|behind|below|beside|between|beyond|by|during|for|from|in|into|of|on|over|since"
     "|than|through|to|toward|under|until|upon|with|within|without"
@@ -46,7 +54,7 @@ class Place:
     """A place to rewrite.
 
     Attributes:
-        room: Package of the product that the file belongs to, and its folder there.
+        room: Package that the file belongs to, and its folder there.
         where: `file:line`.
         pattern: The pattern that it matches.
         text: The sentence or name, shortened.
@@ -60,11 +68,13 @@ class Place:
 
 @cache
 def places() -> tuple[Place, ...]:
-    """Every place of the product, in the order of its files."""
+    """Every place of the product and then of its tests, in the order of their files."""
+    hits = {source: [*_docstring_hits(source), *_name_hits(source)] for source in sources(*_ROOTS)}
+    hits |= {source: [*_match_hits(source)] for source in sources(*_TESTS)}
     return tuple(
         Place(room(source), f"{source}:{line}", pattern, text)
-        for source in sources(*_ROOTS)
-        for line, pattern, text in sorted([*_docstring_hits(source), *_name_hits(source)])
+        for source, found in hits.items()
+        for line, pattern, text in sorted(found)
     )
 
 
@@ -101,6 +111,16 @@ def _name_hits(source: Path) -> Iterator[tuple[int, str, str]]:
             for pattern, expression in _NAMES.items():
                 if expression.search(node.name):
                     yield node.lineno, pattern, node.name
+
+
+def _match_hits(source: Path) -> Iterator[tuple[int, str, str]]:
+    for node in ast.walk(tree(source)):
+        if not isinstance(node, ast.keyword) or node.arg != "match":
+            continue
+        parts = node.value.values if isinstance(node.value, ast.JoinedStr) else [node.value]
+        text = "".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+        if len(text) > _LONGEST_MATCH:
+            yield node.value.lineno, "long match", text
 
 
 def _lower() -> None:
