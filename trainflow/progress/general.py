@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 from trainflow.progress.ansi import without_colours
 from trainflow.progress.numbering import numbered
 from trainflow.progress.pairs import LONGEST_TEXT, Pair, Text, parse_text
-from trainflow.progress.rows import Counter, Row, line_counter, line_row
+from trainflow.progress.rows import Counter, Row, is_duration, line_counter, line_row
 from trainflow.progress.vocabulary import Kind, name_meaning
 from trainflow.workflow.learned_progress import EpochCounter, LearnedProgress, Sighting
 
@@ -71,9 +71,8 @@ _STEMS = (
         "손실",
         "損失",
         "потери",
-        "verlust",
-        "perte",
-        "pérdida",
+        *("verlust", "perte", "pérdida", "perda", "perdita", "kayıp", "kayip", "strata", "verlies", "förlust"),
+        *("kerugian", "veszteség", "απώλεια", "خسارة", "ロス", "потеря", "лосс", "втрат"),
         " acc",
         "_acc",
         "xent",
@@ -87,10 +86,15 @@ _STEMS = (
 """Pieces of words. Each line of a step, or of a part of one, has one of them; almost every other line lacks them."""
 
 _CELLS = re.compile(r"[|│┃║]")
+_COMMA = re.compile(",")
 _WIDE = re.compile(r"\s{2,}|\t")
 _NUMBER_CELL = re.compile(
     r"([-+]?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|-?inf)(?:/(\d+))?(%|[A-Za-z]{1,3})?\Z", re.IGNORECASE
 )
+
+
+_FIRST_OF_LIST = re.compile(r"[\[(]\s*([^\s,\])]{1,40})[^\])]{0,400}[\])]\Z")
+"""A cell of several numbers, such as the losses of several outputs."""
 
 
 # Decision 87: programs print steps in many forms, and one reader finds them by their counters.
@@ -153,7 +157,8 @@ class GeneralReader:
 
     def _record(self, line: str, text: Text) -> Iterator[Row]:
         """Rows of records of several lines: a counter, and figures in the lines around it."""
-        learned, pairs = self.learned, [pair for pair in text.pairs if pair.name or pair.total]
+        learned = self.learned
+        pairs = [pair for pair in text.pairs if (pair.name or pair.total) and not is_duration(pair)]
         if text.is_evaluation and not text.is_training:
             pairs = []
         counter = line_counter(pairs)
@@ -216,15 +221,13 @@ class GeneralReader:
         columns, text = self.learned.columns, without_colours(line[:LONGEST_TEXT]).strip()
         if not text or not (text[0].isdigit() or text[0] in "|│┃║"):
             return None
-        if _CELLS.match(text) or ("|" in text and "%|" not in text):
-            cells = _cells(text)
-        else:
-            cells = [cell for cell in re.split(r"[,\s]+", text) if cell]
-        if len(cells) < len(columns):
+        cells = _row_cells(text, len(columns))
+        lacks_remark = len(cells) == len(columns) - 1 and name_meaning(columns[-1]).kind == Kind.OTHER
+        if len(cells) < len(columns) and not (lacks_remark and all(map(_NUMBER_CELL.match, cells))):
             return None
         pairs = []
         for name, cell in zip(columns, cells, strict=False):
-            if number := _NUMBER_CELL.match(cell.rstrip(":")):
+            if number := _NUMBER_CELL.match(_FIRST_OF_LIST.sub(r"\1", cell.rstrip(":"))):
                 pairs.append(Pair(name, number[1].lower(), number[2], number[3] or ""))
         return line_row(Text(pairs), self.learned.epoch)
 
@@ -287,6 +290,17 @@ def _length(counter: EpochCounter, row: Row, step: int) -> int | None:
     """Last step of the training; None where the line's total is known to be that of an epoch."""
     length = row.total if counter.is_global else row.length
     return length if length is not None and step <= length else None
+
+
+def _row_cells(text: str, num_columns: int) -> list[str]:
+    """The cells of a row, separated as they can be for this number of columns."""
+    if _CELLS.match(text) or ("|" in text and "%|" not in text):
+        return _cells(text)
+    for separator in (_COMMA, _WIDE):
+        cells = separator.split(text)
+        if len(cells) == num_columns:
+            return [cell.strip() for cell in cells]
+    return [cell for cell in re.split(r"[,\s]+", text) if cell]
 
 
 def _cells(text: str) -> list[str]:

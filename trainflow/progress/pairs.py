@@ -71,12 +71,13 @@ _TOKEN = re.compile(
                | <tf\.Tensor:\ shape=\(\),\ dtype=\w{{1,20}},\ numpy= )
   | (?P<clock> \d+(?:[-:/.]\d+){{2,}}(?:[.,]\d+)?(?:T[\d:.,]+)?(?:Z\b|[+-]\d\d:?\d\d)?
              | \d{{1,3}}:\d\d(?:[.,]\d+)?(?![\d.,]) )
-  | (?P<range> \d+-(?P<end>\d+)(?=[A-Za-z\s]) )
+  | (?P<leader> \.{{3,}} | …+ )
+  | (?P<range> \d+-\s{{0,6}}(?P<end>\d+)(?=[A-Za-z\s\],]) )
   | (?P<number> (?P<comma>(?<=[=:\s])[-+]?\d+,(?:\d{{1,2}}|\d{{4,}})(?![\d,.\]]))
               | (?P<digits>(?:(?<![\w.)\]])[-+])?(?:{_INTEGER}(?:\.\d+|\.(?![\w.]))?|\.\d+)(?:[eE][-+]?\d+)?)
                 (?:\s?/\s*(?P<total>{_INTEGER})(?![.:\d]))? )
     (?P<unit> %|[^\W\d][\w/%]* )?
-  | (?P<modifier> \([^\W\d][A-Za-z_ %./]{{0,40}}\) )
+  | (?P<modifier> \((?:[^\W\d][A-Za-z_ %./]{{0,40}}|(?:for|per|over|of|in)\s[\w\ %./]{{1,40}})\) )
   | (?P<word> [^\W\d][\w@'./+*-]* )
   | (?P<space> \t|\s{{2,}} )
   | (?P<other> [^\w\s] )
@@ -84,13 +85,21 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _TRAILING_NUMBER = re.compile(r"([^\W\d]+?)[-_.]?(\d+)(?:/(\d+))?\Z")
+_TRAILING_DECIMAL = re.compile(r"([^\W\d]+)-(\d+\.\d+)\Z")
 _SOURCE_FILE = re.compile(r"\.(?:py|cpp|cc|c|h|hpp|cu|rs|go|java|js|ts)\Z")
 _BEFORE_DIGIT = re.compile(r"(?<=[\u4e00-\u9fff])(?=\d)")
 """Chinese is written without spaces."""
+_ORDINAL = re.compile(r"第\s?(\d{1,15})\s?(?:个|個)?\s?([\u3040-\u30ff\u4e00-\u9fff]{1,6}|[A-Za-z]{2,12})")
+"""Chinese and Japanese put the number before its name: 第 10 步."""
+_ENGLISH_ORDINAL = re.compile(r"(?<![\w.])(\d{1,15})(?:st|nd|rd|th) ([A-Za-z]{2,12})\b")
+_WIDE_PUNCTUATION = str.maketrans("：＝，；（）［］／．％", ":=,;()[]/.%")
 _CELLS = re.compile(r"[|│┃║]")
 _NOT_FINITE = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _KEPT = frozenset("\"'#`*")
 """Characters between a name and its number that mean nothing."""
+_DURATIONS = frozenset(("ms", "us", "µs", "ns", "sec", "secs", "seconds"))
+_BASES = frozenset(("for", "per", "over", "of", "in"))
+"""First words of a remark about the numbers that a figure is computed from: `loss (for 1 batch)`."""
 _VERBS = frozenset(("is", "was", "equals", "became"))
 _OPENING = frozenset("[(")
 
@@ -99,7 +108,10 @@ def parse_text(line: str) -> Text:
     """The names and numbers of a line."""
     text = without_colours(line[: 2 * LONGEST_TEXT])[:LONGEST_TEXT].replace("\u2800", " ").strip()
     if not text.isascii():
+        text = _ORDINAL.sub(r"\2 \1", text.translate(_WIDE_PUNCTUATION))
         text = _BEFORE_DIGIT.sub(" ", text)
+    if "th " in text or "st " in text or "d " in text:
+        text = _ENGLISH_ORDINAL.sub(r"\2 \1", text)
     cells = [cell for cell in map(str.strip, _CELLS.split(text)) if cell] if text[:1] in "|│┃║" and text else []
     if len(cells) == 2:
         text = ": ".join(cells)
@@ -134,6 +146,8 @@ class _Scan:
                 self._word(token[0], token.end())
             elif kind == "modifier":
                 self._modifier(token[0])
+            elif kind == "leader":
+                self._leader(token.end())
             elif kind == "clock":
                 self._drop_words()
             elif kind == "space":
@@ -188,6 +202,8 @@ class _Scan:
             if is_speed and self.result.pairs:
                 self._note_speed(word, self.result.pairs[-1].value)
             if is_unit(lower) and ("/" not in word or is_speed):
+                if lower in _DURATIONS and not self._next_is_value(end):
+                    self._is_duration(lower)
                 return
         if lower in _VERBS and (self._words or self._waiting):
             self._separated = True
@@ -195,12 +211,23 @@ class _Scan:
         if self._separated:
             self._drop_words()
         numbered = _TRAILING_NUMBER.match(word)
-        if numbered is not None and numbered[1].lower() in COUNTERS:
+        if numbered is not None and len(numbered[1]) > 1 and name_meaning(numbered[1]).is_counter:
             self._words.append(numbered[1])
             self._add(numbered[2], numbered[3], "", end)
             return
+        measured = _TRAILING_DECIMAL.match(word)
+        if measured is not None and Kind.EPOCH < name_meaning(measured[1]).kind < Kind.RATE:
+            self._words.append(measured[1])
+            self._add(measured[2], None, "", end)
+            return
         self._words.append(word.rstrip("./-*'"))
         del self._words[:-MOST_WORDS]
+
+    def _is_duration(self, unit: str) -> None:
+        """Give a figure its unit: `cost 4.85 ms` is a time."""
+        last = self.result.pairs[-1] if self.result.pairs else None
+        if last is not None and last.name and name_meaning(last.name).kind > Kind.EPOCH:
+            self.result.pairs[-1] = last._replace(unit=unit)
 
     def _is_speed_of_next(self, word: str, end: int) -> bool:
         """Whether a unit behind a number is the name of the next number: `loss=0.5 tokens/sec=1200`."""
@@ -228,10 +255,17 @@ class _Scan:
         if self._words:
             inner = text[1:-1].lower().split()
             self._note(inner)
-            if EVALUATION.isdisjoint(inner) and TRAINING.isdisjoint(inner):
+            if EVALUATION.isdisjoint(inner) and TRAINING.isdisjoint(inner) and inner[0] not in _BASES:
                 self._words[-1] += " " + text
             return
         self._note(text[1:-1].lower().split())
+
+    def _leader(self, end: int) -> None:
+        """Dots between a name and its number, as in `step ....... 10`."""
+        if self._words and self._next_is_value(end):
+            self._separated = True
+        else:
+            self._drop_words()
 
     def _other(self, character: str, start: int) -> None:
         if character in ":=":
@@ -253,7 +287,9 @@ class _Scan:
 
     def _next_is_value(self, position: int) -> bool:
         following = self._text[position : position + 24].lstrip(" \t[('\"")
-        return following[:1].isdigit() or following[:1] in ":=-+." or following[:3].lower() in ("nan", "inf")
+        if not following:
+            return False
+        return following[0].isdigit() or following[0] in ":=-+." or following[:3].lower() in ("nan", "inf")
 
     def _drop_words(self) -> None:
         if self._words:

@@ -19,7 +19,7 @@ _IGNORED = word_set(
     process host date time_elapsed
     """
 )
-_TIME_UNITS = word_set("s sec secs ms us min mins h m hours seconds it/s s/it")
+_TIME_UNITS = word_set("s sec secs ms us µs ns min mins h m hours seconds it/s s/it")
 _DECIMAL = re.compile(r"[.eEni]")
 
 
@@ -172,14 +172,14 @@ def _bare_counter(pairs: Sequence[Pair], epoch: int | None, used: frozenset[int]
                 return Counter(
                     "[,]", Kind.BATCH, second, None, number if epoch is None else epoch, used=used | {i, i + 1}
                 )
-        if pair.name == "" and pair.place == "[" and (pair.behind in ("] ", "]\t", "]")):
+        if pair.name == "" and pair.place == "[" and (pair.behind in ("] ", "]\t", "]", " |")):
             kind = Kind.STEP if epoch is None else Kind.BATCH
             return Counter("[]", kind, number, None, epoch, used=used | {i})
         if (
             pair.place == "^"
             and not pair.name
             and not pair.unit
-            and (pair.behind[:1] in (":", "\t", "|") or pair.behind == "  ")
+            and (pair.behind[:1] in ("\t", "|") or pair.behind in (": ", ":\t", ":", "  "))
         ):
             return Counter("^", Kind.STEP, number, None, epoch, used=used | {i}, is_weak="\t" not in pair.behind)
     return None
@@ -217,8 +217,13 @@ def _whole(pair: Pair) -> int | None:
     return whole(pair.value) if not pair.unit and "e" not in pair.value.lower() else None
 
 
+def is_duration(pair: Pair) -> bool:
+    """Whether the unit of a number is that of a time or a speed."""
+    return pair.unit.lower() in _TIME_UNITS
+
+
 def _is_measure(pair: Pair) -> bool:
-    if not pair.name or pair.total or pair.unit.lower() in _TIME_UNITS:
+    if not pair.name or pair.total or is_duration(pair):
         return False
     kind = name_meaning(pair.name).kind
     if kind == Kind.METRIC:

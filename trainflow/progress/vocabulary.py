@@ -53,6 +53,26 @@ EVALUATION = word_set(
 )
 TRAINING = frozenset(("train", "training", "learn"))
 
+_OTHER_STEPS = word_set(
+    """
+    schritt paso passo étape adım adim krok stap steg trin langkah bước lépés askel βήμα خطوة
+    步 步数 步骤 스텝 단계 ステップ шаг крок
+    """
+)
+_OTHER_ITERATIONS = word_set(
+    """
+    iteración itération iterazione iteração iterasyon iteracja iterasi iteráció iteratie
+    迭代 迭代次数 反復 반복 итерация ітерація
+    """
+)
+_OTHER_BATCHES = word_set("lote 批 批次 バッチ 배치 батч")
+_OTHER_EPOCHS = word_set(
+    """
+    epoche época époque epoca epoka epok dönem εποχή 轮 轮次 周期 에폭 에포크 エポック эпоха епоха
+    """
+)
+"""Words of other languages than English."""
+
 COUNTERS = {
     **dict.fromkeys(["update", "updates", "up", "timestep", "timesteps", "upd"], Kind.GLOBAL_STEP),
     **dict.fromkeys(["step", "steps"], Kind.STEP),
@@ -62,9 +82,10 @@ COUNTERS = {
     **dict.fromkeys(["batch", "batches", "minibatch", "minibatches", "microbatch", "microstep"], Kind.BATCH),
     **dict.fromkeys(["episode", "episodes", "round", "rounds", "generation", "gen", "eps"], Kind.EPISODE),
     **dict.fromkeys(["tokens", "frames", "seen"], Kind.EPISODE),
-    **dict.fromkeys(["schritt", "paso", "étape", "步", "스텝", "단계", "ステップ", "шаг"], Kind.STEP),
-    **dict.fromkeys(["迭代", "批次", "반복", "итерация"], Kind.ITERATION),
-    **dict.fromkeys(["epoche", "época", "époque", "轮", "轮次", "에폭", "에포크", "エポック", "эпоха"], Kind.EPOCH),
+    **dict.fromkeys(_OTHER_STEPS, Kind.STEP),
+    **dict.fromkeys(_OTHER_ITERATIONS, Kind.ITERATION),
+    **dict.fromkeys(_OTHER_BATCHES, Kind.BATCH),
+    **dict.fromkeys(_OTHER_EPOCHS, Kind.EPOCH),
     **dict.fromkeys(["epoch", "epochs", "ep"], Kind.EPOCH),
 }
 PLURALS = frozenset(word for word in COUNTERS if word.endswith("s") and word not in ("its", "eps"))
@@ -73,7 +94,7 @@ _NO_COUNTER = word_set(
     """
     max maximum min warmup warm save saves saving logging log every per num total accumulation accum decay between
     until remaining left scheduler best size time times sec secs ms second seconds each last of early patience stop
-    next target limit schedule cost duration eta avg mean average milestone milestones ran
+    next target limit schedule sub cost duration eta avg mean average milestone milestones ran
     """
 )
 """Words that make a number with a counter's name something else, such as a limit or a duration."""
@@ -85,12 +106,19 @@ PREPOSITIONS = frozenset(("at", "after", "on", "for"))
 
 _INDEX = word_set("no num number id idx index n count counter i nr")
 
-_LOSS = word_set("nll xent ce crossentropy cost objective objf elbo verlust perte pérdida 损失 손실 損失 потери")
+_LOSS = word_set(
+    """
+    nll xent ce crossentropy cost objective objf obj elbo
+    verlust perte pérdida perda perdita kayıp kayip strata verlies förlust kerugian veszteség απώλεια خسارة
+    损失 损失值 손실 損失 ロス потери потеря лосс втрата втрати
+    """
+)
 _METRIC = word_set(
     """
     accuracy acc acc1 acc5 top1 top5 ppl perplexity error err rmse mse mae mape auc f1 bleu wer cer reward rewards
     return returns score bpb bpc bpt dice iou miou map psnr ssim fid kl entropy precision recall r2 rouge ndcg mrr
     learn fitness likelihood loglik logp l1 l2 rmsle merror mlogloss logloss correlation spearman pearson kappa mcc
+    exactitud précision accuratezza precisão doğruluk точность 准确率 精度 正解率 정확도
     top-1 top-5 acc@1 acc@5 prec prec@1 prec@5 win winrate elo
     """
 )
@@ -146,7 +174,7 @@ def _counter(words: list[str], name: str) -> Kind | None:
         return None
     before = words[max(0, end - 4) : end - 1]
     before = before[1 + max((i for i, word in enumerate(before) if word in PREPOSITIONS), default=-1) :]
-    if words[end - 1] == "timesteps" or words[end - 1] == "updates" or before[-1:] == ["global"]:
+    if words[end - 1] in ("timesteps", "updates", "frames") or before[-1:] == ["global"]:
         before = [word for word in before if word not in ("num", "total")]
     if not _NO_COUNTER.isdisjoint(before) or (
         "/" in name
@@ -172,6 +200,8 @@ def _measure(words: list[str], name: str) -> Kind:
     if not _METRIC.isdisjoint(words) or name.lower().endswith(("acc@1", "acc@5", "prec@1")):
         return Kind.METRIC
     joined = "".join(words)
+    if joined.endswith("loglik"):
+        return Kind.METRIC
     if not _RATE.isdisjoint(words) or joined.endswith(("learningrate", "gradnorm", "gradientnorm")):
         return Kind.RATE
     return Kind.OTHER
