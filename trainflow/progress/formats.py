@@ -30,6 +30,8 @@ _NUMBER = r"[-+]?(?:\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 
 _QUOTED = re.compile(rf"'([\w./-]{{1,100}})': '?({_NUMBER})'?(?=[,}}])")
 
+_SWIFT_STEP = re.compile(r"'global_step/max_steps': '(\d{1,15})/\d{1,15}'")
+
 _TITAN = re.compile(rf"(?:^|[-\]] |:|INFO:? )step:\s*(\d+)\s+loss:\s*({_NUMBER})\s(.*)$")
 _TITAN_FIELD = re.compile(rf"(?<![\w./-])(\w[\w./-]{{0,49}}):\s*({_NUMBER})(GiB|%)?")
 _TITAN_NAMES = {
@@ -83,11 +85,16 @@ def json_step(text: str) -> Figures | None:
 
 
 def hugging_face(text: str) -> Figures | None:
-    """`{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.13'}`: the line lacks the step."""
+    """`{'loss': '2.345', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.13'}`: the line lacks the step.
+
+    ms-swift, which trains with this library, adds it.
+    """
     begin = text.find("{'")
     if begin < 0 or "'loss':" not in text or "}" not in text[begin:]:
         return None
     figures = dict(_QUOTED.findall(text[begin:]))
+    if numbered := _SWIFT_STEP.search(text, begin):
+        figures["step"] = numbered[1]
     return figures if "loss" in figures and "epoch" in figures else None
 
 

@@ -86,6 +86,7 @@ _TOKEN = re.compile(
 )
 _TRAILING_NUMBER = re.compile(r"([^\W\d]+?)[-_.]?(\d+)(?:/(\d+))?\Z")
 _TRAILING_DECIMAL = re.compile(r"([^\W\d]+)-(\d+\.\d+)\Z")
+_DECIMAL_BEHIND = re.compile(r" \d{1,9}\.\d")
 _SOURCE_FILE = re.compile(r"\.(?:py|cpp|cc|c|h|hpp|cu|rs|go|java|js|ts)\Z")
 _BEFORE_DIGIT = re.compile(r"(?<=[\u4e00-\u9fff])(?=\d)")
 """Chinese is written without spaces."""
@@ -94,6 +95,8 @@ _ORDINAL = re.compile(r"第\s?(\d{1,15})\s?(?:个|個)?\s?([\u3040-\u30ff\u4e00-
 _ENGLISH_ORDINAL = re.compile(r"(?<![\w.])(\d{1,15})(?:st|nd|rd|th) ([A-Za-z]{2,12})\b")
 _WIDE_PUNCTUATION = str.maketrans("：＝，；（）［］／．％", ":=,;()[]/.%")
 _CELLS = re.compile(r"[|│┃║]")
+_FLOATED = re.compile(r"\d\.\d{1,9}[eE]\+\d{1,2}\Z")
+_THOUSANDS = {"k": 1_000, "K": 1_000, "M": 1_000_000}
 _NOT_FINITE = {"nan": "nan", "inf": "inf", "infinity": "inf"}
 _KEPT = frozenset("\"'#`*")
 """Characters between a name and its number that mean nothing."""
@@ -184,6 +187,8 @@ class _Scan:
         if meaning is not None and meaning.is_counter and (meaning.metric_in_front or self._waiting == ""):
             self._waiting = meaning.metric_in_front
         total = total.replace(",", "").replace("_", "") if total else None
+        if meaning is not None and meaning.is_counter:
+            value, unit = _counted(value, unit)
         self.result.pairs.append(Pair(name, value, total, unit, place, behind))
         self._clear()
         self._behind_number = True
@@ -278,12 +283,20 @@ class _Scan:
                 self._drop_words()
         elif character in "-–—>~":
             following = self._text[start + 1 : start + 2]
-            if not self._separated and self._text[start - 1 : start] == " " and not following.isalpha():
+            if self._is_dash_before_figure(start):
+                self._separated = True
+            elif not self._separated and self._text[start - 1 : start] == " " and not following.isalpha():
                 self._drop_words()
         else:
             self._drop_words()
             if character == ",":
                 self._waiting = ""
+
+    def _is_dash_before_figure(self, start: int) -> bool:
+        """Whether a dash stands between a measure and its number: `dice_loss - 0.61`."""
+        if not self._words or self._text[start - 1 : start] != " " or not _DECIMAL_BEHIND.match(self._text, start + 1):
+            return False
+        return Kind.EPOCH < name_meaning(" ".join(self._words)).kind < Kind.RATE
 
     def _next_is_value(self, position: int) -> bool:
         following = self._text[position : position + 24].lstrip(" \t[('\"")
@@ -313,6 +326,16 @@ class _Scan:
 
     def _clear(self) -> None:
         self._words, self._separated, self._behind_number = [], False, False
+
+
+def _counted(value: str, unit: str) -> tuple[str, str]:
+    """A counter's number in full: `1.2k` is 1200, and `1.00e+01` is 10."""
+    if unit in _THOUSANDS and "." in value and "e" not in value.lower():
+        return str(round(float(value) * _THOUSANDS[unit])), ""
+    if not unit and _FLOATED.match(value):
+        number = float(value)
+        return (str(int(number)), "") if number.is_integer() else (value, unit)
+    return value, unit
 
 
 def _plain(digits: str) -> str:

@@ -316,7 +316,7 @@ class ProgressReader:
                 return formats.json_step(piece)
         preset = formats.PRESETS.get(name)
         figures = preset.parse(piece) if preset else None
-        if preset is None or figures is None or preset.has_steps:
+        if preset is None or figures is None or preset.has_steps or "step" in figures:
             return figures
         try:
             epoch = float(str(figures.get("epoch")))

@@ -119,7 +119,7 @@ _METRIC = word_set(
     return returns score bpb bpc bpt dice iou miou map psnr ssim fid kl entropy precision recall r2 rouge ndcg mrr
     learn fitness likelihood loglik logp l1 l2 rmsle merror mlogloss logloss correlation spearman pearson kappa mcc
     exactitud précision accuratezza precisão doğruluk точность 准确率 精度 正解率 정확도
-    top-1 top-5 acc@1 acc@5 prec prec@1 prec@5 win winrate elo
+    deviance rms top-1 top-5 acc@1 acc@5 prec prec@1 prec@5 win winrate elo
     """
 )
 _RATE = frozenset(("lr", "lrs", "gnorm", "gradnorm", "lrate"))
