@@ -30,6 +30,9 @@ _FRAME = re.compile(
 """A frame of a traceback, of Rich's and IPython's too. The lines of source code below it say what the program would
 have done."""
 
+_ERROR_BOX = re.compile(r"^╭─+ Error ─")
+"""Top of the frame around Typer's message about the arguments. Other frames of Rich hold source code."""
+
 RANK_PREFIX = re.compile(
     r"^(?:\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}(?=\[\d)|\d{4}-\d\d-\d\d [\d:]{8} [\d.]{7,15} (?=\[\d)"
     r"|\[(?![A-Z])[\w,-]{0,40}\d\][:\s]?\s?|<std(?:err|out)>:?\s?|\((?:\w{1,80} )?pid=\d{1,9}[^)]{0,80}\)\s?"
@@ -199,11 +202,12 @@ def evidence_lines(texts: Iterable[str]) -> list[Line]:
     message = _Message()
     exceptions: dict[str, str] = {}
     wrapped: dict[str, str] = {}
-    is_ignored = False
+    is_ignored = in_error_box = False
     for text in single_lines(texts):
         bare = RANK_PREFIX.sub("", text, count=1)
         indent = len(bare) - len(bare.lstrip())
-        if _FRAME.match(text):
+        in_error_box = _ERROR_BOX.match(bare) is not None or (in_error_box and bare.startswith("│"))
+        if _FRAME.match(text) and not in_error_box:
             frame_indent = indent
             continue
         is_source = frame_indent is not None and indent >= frame_indent + 2
