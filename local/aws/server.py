@@ -26,6 +26,7 @@ from local.aws import (
     patches,
     schedules,
     throttling,
+    unexpected,
     versions,
 )
 from local.aws.access import entrance, guard, trusts
@@ -114,6 +115,7 @@ class AwsServer:
         moto_performance.clients_made_once(
             self._session, functools.partial(self.credentials_of, service=STEP_FUNCTIONS)
         )
+        unexpected.install()
         guard.install(self.guard)
         entrance.install(self.guard)
         trusts.install(self.guard)

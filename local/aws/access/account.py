@@ -179,7 +179,7 @@ class Account:
     def _key(self, key: str) -> Any:
         from moto.kms.models import kms_backends
 
-        _, _, _, region, *_ = key.split(":") if key.startswith("arn:") else ("", "", "", self.region)
+        region = "".join(key.split(":")[3:4]) if key.startswith("arn:") else ""  # an ARN may be cut short
         backend = kms_backends[ACCOUNT][region or self.region]
         key_id = backend.any_id_to_key_id(key) if not key.endswith("alias/") else key
         return backend.keys.get(key_id)

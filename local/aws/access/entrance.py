@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, unquote
 from xml.sax.saxutils import escape
@@ -25,6 +26,7 @@ from local.aws.access.signatures import (
     other_body,
     signature_of,
 )
+from local.aws.error_answers import Answer, error_answer, request_protocol
 from local.aws.replacements import replace
 
 MISSING = "MissingAuthenticationToken"
@@ -57,8 +59,11 @@ def install(guard: Guard) -> None:
         if code is None:
             found: Iterable[bytes] = answer(self, environ, start_response)
             return found
-        start_response("403 Forbidden", [("Content-Type", "text/plain"), ("x-amzn-errortype", code)])
-        return [f"{code}: this endpoint answers the clients of one user's twin.\n".encode()]
+        protocol = request_protocol(environ, signature.service if signature is not None else "")
+        said = "This endpoint answers the clients of one user's twin."
+        status, headers, body = error_answer(protocol, HTTPStatus.FORBIDDEN, code, said)
+        start_response(status, headers)
+        return [body.encode()]
 
     replace(DomainDispatcherApplication, "__call__", call)
 
@@ -81,10 +86,6 @@ def refusal(environ: dict[str, Any], *, is_signed: bool) -> str | None:
         return MISSING
     # moto takes every address with this word for one that was presigned, and asks for nothing else.
     return OLD_SIGNATURE if "Signature=" in unquote(environ.get("RAW_URI", "")) else None
-
-
-Answer = tuple[str, list[tuple[str, str]], str]
-"""Status line, headers and body."""
 
 
 def _refused(environ: dict[str, Any], signature: Signature, secret: str) -> Answer | None:

@@ -197,7 +197,7 @@ def _table_permissions(
     operation: str, name: str, items: Iterable[Mapping[str, Any]], parameters: Any, resources: Resources
 ) -> list[Permission]:
     table = _full(resources, "dynamodb", name, "table/")
-    key = resources.table_key(table.rsplit("/", 1)[1])
+    key = resources.table_key(table.rpartition("/")[2])
     values = [value for item in items for value in item.get(key, {}).values()]
     if isinstance(parameters, Mapping):
         values += _queried(parameters, key)
