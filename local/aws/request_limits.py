@@ -6,6 +6,7 @@ those of AWS's common ValidationException.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -55,7 +56,18 @@ def violation(shape: Shape | None, request: Mapping[str, Any]) -> str | None:
         shape: The input of the operation, in botocore's model.
         request: Its parameters.
     """
-    return validation_message(_violations(shape, request, "")) if shape is not None else None
+    return validation_message(violations(shape, request)) if shape is not None else None
+
+
+def violations(shape: Shape, request: Mapping[str, Any], *, patterns: bool = False) -> Iterator[str]:
+    """Each limit that a request breaks, in AWS's words.
+
+    Args:
+        shape: The input of the operation, in botocore's model.
+        request: Its parameters.
+        patterns: Whether the patterns of texts are limits: those of some services are only documentation.
+    """
+    return _violations(shape, request, "", patterns)
 
 
 def validation_message(violations: Iterable[str]) -> str | None:
@@ -65,22 +77,43 @@ def validation_message(violations: Iterable[str]) -> str | None:
     return f"{len(found)} validation {errors} detected: {'; '.join(found)}" if found else None
 
 
-def _violations(shape: Any, value: Any, place: str) -> Iterator[str]:
-    """Each violation, in AWS's words."""
+def inner_place(place: str, name: str) -> str:
+    """Place of a field: AWS writes the names of fields with a small first letter, whatever the model."""
+    return f"{place}.{name[:1].lower()}{name[1:]}".lstrip(".")
+
+
+def _violations(shape: Any, value: Any, place: str, patterns: bool) -> Iterator[str]:
     if shape.type_name == "structure" and isinstance(value, Mapping):
         for name, member in shape.members.items():
             if value.get(name) is not None:
-                yield from _violations(member, value[name], f"{place}.{name}".lstrip("."))
+                yield from _violations(member, value[name], inner_place(place, name), patterns)
     elif shape.type_name == "list" and isinstance(value, list):
         yield from _outside(shape, len(value), "length", value, place)
         for number, item in enumerate(value, start=1):
-            yield from _violations(shape.member, item, f"{place}.{number}.member")
+            yield from _violations(shape.member, item, f"{place}.{number}.member", patterns)
     elif shape.type_name == "string" and isinstance(value, str):
         yield from _outside(shape, len(value), "length", value, place)
         if shape.enum and value not in shape.enum:
             yield _failed(value, place, f"satisfy enum value set: [{', '.join(shape.enum)}]")
+        pattern = shape.metadata.get("pattern") if patterns else None
+        if pattern is not None and not _matches(pattern, value):
+            yield _failed(value, place, f"satisfy regular expression pattern: {pattern}")
     elif shape.type_name in ("integer", "long") and isinstance(value, int):
         yield from _outside(shape, value, "value", value, place)
+
+
+def _matches(pattern: str, value: str) -> bool:
+    compiled = _compiled(pattern)
+    return compiled is None or compiled.fullmatch(value) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str] | None:
+    """A pattern of a model; None for one with classes that only Java has."""
+    try:
+        return re.compile(pattern, re.ASCII)
+    except re.error:
+        return None
 
 
 def _outside(shape: Any, size: int, kind: str, value: Any, place: str) -> Iterator[str]:

@@ -34,7 +34,7 @@ from local.aws.access.needed_permissions import (
     s3_permissions,
 )
 from local.aws.replacements import replace
-from local.aws.request_forms import UNREADABLE, form_error
+from local.aws.request_forms import INVALID_PARAMETERS, UNREADABLE, form_error, parameter_error
 from local.aws.request_limits import operation_model
 
 OWNER = Caller("owner")
@@ -329,14 +329,43 @@ def _is_listed_for_everyone(bucket: Any) -> bool:
 
 
 def _form_error(response: Any) -> Refused | None:
-    """The refusal of a request whose JSON lacks the types or required fields of its operation; None for any other."""
+    """The refusal of a request that lacks the types or required fields of its operation; None for any other."""
     if not _is_json(response):
-        return None
+        return _parameter_error(response)
     operation = str(response._get_action())
     model = operation_model(response.boto3_service_name, operation)
     if model is None:
         return Refused(f"There is no operation {operation}.", UNKNOWN_OPERATION)
     error = form_error(model.input_shape, response.raw_body or b"")
+    return Refused(error[1], error[0]) if error else None
+
+
+def _parameter_error(response: Any) -> Refused | None:
+    """The refusal of parameters in a query, a path or a document; None for any other."""
+    from moto.core.parse import PROTOCOL_PARSERS
+    from moto.core.responses import get_service_model
+
+    service = response.boto3_service_name
+    model = operation_model(service, str(response._get_action())) if service in INVALID_PARAMETERS else None
+    if model is None:
+        return None
+    request = response.normalized_request
+    published = get_service_model(service)
+    protocol = response.determine_response_protocol(published)
+    try:
+        given = PROTOCOL_PARSERS[protocol](published.operation_model(model.name)).parse(
+            {
+                "method": request.method,
+                "values": request.values,
+                "headers": request.headers,
+                "body": request.data,
+                "url_path": request.path,
+                "url_params": {name: unquote(value) for name, value in (response.uri_match or {}).items()},
+            }
+        )
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return Refused("The fields of the request have another form than its operation.", INVALID_PARAMETERS[service])
+    error = parameter_error(service, model, given)
     return Refused(error[1], error[0]) if error else None
 
 

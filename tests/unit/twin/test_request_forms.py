@@ -36,9 +36,9 @@ def test_a_body_that_is_not_an_object_cannot_be_read(body: bytes) -> None:
     [
         ("stepfunctions", "DescribeExecution", {"executionArn": 3}, "executionArn"),
         ("stepfunctions", "ListExecutions", {"maxResults": True}, "maxResults"),
-        ("events", "PutRule", {"Name": "a", "Tags": [{"Key": "a", "Value": []}]}, "Tags.1.member.Value"),
-        ("dynamodb", "GetItem", {"TableName": "a", "Key": {"k": {"S": 1}}}, "Key.k.S"),
-        ("dynamodb", "GetItem", {"TableName": "a", "Key": []}, "Key"),
+        ("events", "PutRule", {"Name": "a", "Tags": [{"Key": "a", "Value": []}]}, "tags.1.member.value"),
+        ("dynamodb", "GetItem", {"TableName": "a", "Key": {"k": {"S": 1}}}, "key.k.s"),
+        ("dynamodb", "GetItem", {"TableName": "a", "Key": []}, "key"),
     ],
 )
 def test_a_value_of_another_type_is_named_by_its_place(service: str, operation: str, fields: Any, place: str) -> None:
@@ -52,8 +52,8 @@ def test_each_missing_field_is_named() -> None:
     found = error("events", "PutTargets", {"Rule": "a", "Targets": [{"Id": "1"}, {"Arn": "a", "Id": None}]})
     assert found is not None
     assert found[0] == INCOMPLETE
-    assert found[1].startswith("2 validation errors detected: Value null at 'Targets.1.member.Arn' failed")
-    assert "'Targets.2.member.Id'" in found[1]
+    assert found[1].startswith("2 validation errors detected: Value null at 'targets.1.member.arn' failed")
+    assert "'targets.2.member.id'" in found[1]
 
 
 def test_fields_that_are_null_or_unknown_are_passed_over() -> None:
