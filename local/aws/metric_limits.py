@@ -1,11 +1,14 @@
 """Limits of PutMetricData that CloudWatch enforces and moto 5.2.5 does not: times that are too far away, too many
-metrics or values, requests that are too large (API reference, 'PutMetricData' and 'MetricDatum').
+metrics or values, requests that are too large (API reference, 'PutMetricData' and 'MetricDatum'). Statistics of
+GetMetricData that moto does not compute, or that are not statistics.
 
 All patches replace private functions: check them again when moto's version is raised.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +29,7 @@ def apply() -> None:
     """Apply every patch of this module."""
     _refusals()
     _each_metric_once()
+    _statistics()
 
 
 def _refusals() -> None:
@@ -61,6 +65,64 @@ def _each_metric_once() -> None:
         return [each for each in once.values() if each.filter(namespace, metric_name, dimensions)]
 
     replace(CloudWatchBackend, "get_filtered_metrics", get_filtered_metrics)
+
+
+STATISTICS = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
+_RANKED = re.compile(r"(?P<kind>p|tm)(?P<rank>100|\d{1,2}(\.\d{0,10})?)")
+"""Percentile and trimmed mean; the twin computes no other extended statistic (CloudWatch user guide, 'CloudWatch
+statistics definitions')."""
+
+
+def _statistics() -> None:
+    """GetMetricData computes percentiles and trimmed means, and refuses what is not a statistic."""
+    from moto.cloudwatch.exceptions import ValidationError
+    from moto.cloudwatch.models import CloudWatchBackend, Statistics
+
+    get_metric_data, basic = CloudWatchBackend.get_metric_data, Statistics.get_statistics_for_type
+
+    def refuse_others(self: Any, queries: list[dict[str, Any]], *arguments: Any, **named: Any) -> Any:
+        wrong = [
+            f"The value {stat} for parameter MetricDataQueries.member.{number}.MetricStat.Stat is not a valid "
+            "statistic."
+            for number, query in enumerate(queries, start=1)
+            if "MetricStat" in query and not is_statistic(stat := query["MetricStat"].get("Stat"))
+        ]
+        if wrong:
+            raise ValidationError("\n".join(wrong))
+        return get_metric_data(self, queries, *arguments, **named)
+
+    def get_statistics_for_type(self: Any, stat: str) -> Any:
+        if stat in STATISTICS:
+            return basic(self, stat)
+        return ranked(stat, self.metric_single_values_list)
+
+    replace(CloudWatchBackend, "get_metric_data", refuse_others)
+    replace(Statistics, "get_statistics_for_type", get_statistics_for_type)
+
+
+def is_statistic(name: str | None) -> bool:
+    """Whether the twin computes a statistic of this name."""
+    return name in STATISTICS or _RANKED.fullmatch(name or "") is not None
+
+
+def ranked(name: str, values: Sequence[float]) -> float | None:
+    """A percentile such as `p99`, or a mean such as `tm90` of the values that are not above the percentile.
+
+    Args:
+        name: Name of the statistic.
+        values: Values of the period, in any order; CloudWatch keeps none of those that came as a statistic set.
+    """
+    found = _RANKED.fullmatch(name)
+    if found is None or not values:
+        return None
+    ordered = sorted(values)
+    position = float(found["rank"]) / 100 * (len(ordered) - 1)
+    below, above = ordered[math.floor(position)], ordered[math.ceil(position)]
+    percentile = below + (above - below) * (position - math.floor(position))
+    if found["kind"] == "p":
+        return percentile
+    kept = [value for value in ordered if value <= percentile]
+    return sum(kept) / len(kept)
 
 
 def refusals(data: Sequence[Mapping[str, Any]], now: datetime) -> Iterator[str]:

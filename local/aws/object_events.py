@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
+import types
 from typing import Any
 
 from local.aws.replacements import replace
@@ -36,7 +37,7 @@ _sequence = itertools.count()
 def apply() -> None:
     """Send events as S3 does."""
     from moto.s3 import notifications
-    from moto.s3.models import S3Backend
+    from moto.s3.models import FakeDeleteMarker, S3Backend
     from moto.s3.responses import S3Response
 
     delete_object, get_notification = S3Backend.delete_object, S3Response.get_bucket_notification
@@ -67,6 +68,14 @@ def apply() -> None:
             _send(self.account_id, bucket, "Object Deleted", detail)
         return done, answer
 
+    def set_delete_marker(self: Any, bucket_name: str, key_name: str) -> Any:
+        """The marker also of a key that never was (S3 user guide, 'Deleting object versions from a versioning-enabled
+        bucket'); moto makes none."""
+        keys = self.get_bucket(bucket_name).keys
+        marker = FakeDeleteMarker(key=keys.get(key_name) or types.SimpleNamespace(name=key_name))
+        keys[key_name] = marker
+        return marker
+
     def notification(self: Any) -> Any:
         """The configuration with the element for EventBridge, which moto keeps and leaves out of its answer."""
         status, headers, body = get_notification(self)
@@ -80,6 +89,7 @@ def apply() -> None:
     replace(notifications, "_send_event_bridge_message", send)
     replace(S3Response, "get_bucket_notification", notification)
     replace(S3Backend, "delete_object", delete)
+    replace(S3Backend, "_set_delete_marker", set_delete_marker)
 
 
 def _object(bucket: Any, key: Any) -> dict[str, Any]:

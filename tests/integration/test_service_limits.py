@@ -153,3 +153,35 @@ def test_cloudwatch_lists_a_metric_once_whatever_its_points(aws: AwsServer) -> N
     assert [sorted(each["Name"] for each in metric["Dimensions"]) for metric in listed] == [["Deployment", "RunId"], []]
     of_run = cloudwatch.list_metrics(Namespace="Once", Dimensions=[dimensions[1]])["Metrics"]
     assert of_run == listed[:1]
+
+
+def test_cloudwatch_computes_percentiles_and_refuses_what_is_not_a_statistic(aws: AwsServer) -> None:
+    client, now = aws.client("cloudwatch"), datetime.now(UTC).replace(second=0, microsecond=0)
+    data = [{"MetricName": "Ranked", "Value": float(value), "Timestamp": now} for value in range(101)]
+    client.put_metric_data(Namespace="Test", MetricData=data)
+
+    def queried(stat: str) -> Any:
+        metric = {"Metric": {"Namespace": "Test", "MetricName": "Ranked"}, "Period": 60, "Stat": stat}
+        queries, times = [{"Id": "a", "MetricStat": metric}], {"StartTime": now, "EndTime": now + timedelta(minutes=1)}
+        return client.get_metric_data(MetricDataQueries=queries, **times)["MetricDataResults"][0]["Values"]
+
+    found = {stat: queried(stat) for stat in ("p50", "p99", "p99.5", "p100", "tm90", "Maximum")}
+    assert found == {"p50": [50], "p99": [99], "p99.5": [99.5], "p100": [100], "tm90": [45], "Maximum": [100]}
+    for stat in ("p101", "p", "x", "maximum"):
+        with pytest.raises(ClientError, match="is not a valid statistic"):
+            queried(stat)
+
+
+def test_a_deleted_key_that_never_was_has_a_delete_marker_where_versions_are_kept(aws: AwsServer) -> None:
+    create_bucket(aws, "versions-kept")
+    client = aws.client("s3")
+    client.put_bucket_versioning(Bucket="versions-kept", VersioningConfiguration={"Status": "Enabled"})
+    deleted = client.delete_object(Bucket="versions-kept", Key="never")
+    assert deleted["DeleteMarker"]
+    (marker,) = client.list_object_versions(Bucket="versions-kept")["DeleteMarkers"]
+    assert (marker["Key"], marker["VersionId"], marker["IsLatest"]) == ("never", deleted["VersionId"], True)
+    assert "Contents" not in client.list_objects_v2(Bucket="versions-kept")
+    client.put_object(Bucket="versions-kept", Key="never", Body=b"now")
+    client.delete_object(Bucket="versions-kept", Key="never", VersionId=deleted["VersionId"])
+    assert client.get_object(Bucket="versions-kept", Key="never")["Body"].read() == b"now"
+    assert "DeleteMarkers" not in client.list_object_versions(Bucket="versions-kept")
