@@ -39,7 +39,7 @@ while True:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Home of a twin that `python -m local` serves."""
     home = tmp_path_factory.mktemp("rehearsal") / ".trainflow"
-    command = [sys.executable, "-m", "local", "--home", str(home), "--no-op", "2"]
+    command = [sys.executable, "-m", "local", "--home", str(home), "--no-op", "600"]  # no run ends before it is stopped
     with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as twin:
         try:
             assert twin.stdout is not None
