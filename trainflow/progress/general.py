@@ -17,7 +17,7 @@ from itertools import islice, pairwise
 from trainflow.progress.ansi import without_colours
 from trainflow.progress.numbering import numbered
 from trainflow.progress.pairs import LONGEST_TEXT, Pair, Text, parse_text
-from trainflow.progress.rows import Counter, Row, is_duration, line_counter, line_row
+from trainflow.progress.rows import COUNTING, NOTHING, Counter, Row, is_duration, line_counter, line_row
 from trainflow.progress.vocabulary import Kind, name_meaning
 from trainflow.workflow.learned_progress import EpochCounter, LearnedProgress, Sighting
 
@@ -81,17 +81,25 @@ _STEMS = (
         "bleu",
         " it ",
         "i=",
+        *("tick", "sweep", "cycle", "pass", "rollout", "game", "gen", "traject", "frame", "kimg", "phase", "average"),
+        *("bpd", "bits", "energy", "residual", "regret", "fid", "n_eval", "func"),
     ),
 )
 """Pieces of words. Each line of a step, or of a part of one, has one of them; almost every other line lacks them."""
 
 _CELLS = re.compile(r"[|│┃║]")
 _COMMA = re.compile(",")
+_SEMICOLON = re.compile(";")
 _WIDE = re.compile(r"\s{2,}|\t")
+_WIDE_CELL = re.compile(r"\S+(?: \S+)*")
 _NUMBER_CELL = re.compile(
     r"([-+]?\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|-?inf)(?:/(\d+))?(%|[A-Za-z]{1,3})?\Z", re.IGNORECASE
 )
 
+
+_STARTS_NUMBER = re.compile(r"[-+]?\d|-\Z|nan|-?inf", re.IGNORECASE)
+_REMARK = re.compile(r"(?<=\w) ?\([^()]{0,40}\)\Z")
+"""Behind a number or a name in brackets: `10 (0.03%)`, `Step (% Done)`."""
 
 _FIRST_OF_LIST = re.compile(r"[\[(]\s*([^\s,\])]{1,40})[^\])]{0,400}[\])]\Z")
 """A cell of several numbers, such as the losses of several outputs."""
@@ -147,13 +155,15 @@ class GeneralReader:
         text = parse_text(line)
         row = self._table_row(line) if self.learned.columns else None
         row = row or line_row(text, self.learned.epoch)
-        if row is not None:
+        if row is not None and row.preference < NOTHING:
             yield from self._ended_record()
             yield row
             return
         if not text.pairs:
             self._heading_of_table(line)
         yield from self._record(line, text)
+        if row is not None:
+            yield row
 
     def _record(self, line: str, text: Text) -> Iterator[Row]:
         """Rows of records of several lines: a counter, and figures in the lines around it."""
@@ -195,7 +205,8 @@ class GeneralReader:
     def _record_row(self) -> Row | None:
         if len(self.learned.record) < 2:
             return None
-        return line_row(Text([Pair(*entry) for entry in self.learned.record]), self.learned.epoch)
+        row = line_row(Text([Pair(*entry) for entry in self.learned.record]), self.learned.epoch)
+        return row if row is not None and row.preference < NOTHING else None
 
     def _ended_record(self) -> Iterator[Row]:
         if not self.learned.record:
@@ -208,14 +219,17 @@ class GeneralReader:
     # --- tables ---
 
     def _heading_of_table(self, line: str) -> None:
-        text = without_colours(line[:LONGEST_TEXT]).strip()
-        columns = text.strip("# ").split() if text.startswith("# ") else _cells(text)
-        if not 2 <= len(columns) <= MOST_COLUMNS or any(len(cell) > 40 for cell in columns):
-            return
-        names = [_COLUMN_NAMES.get(cell, cell) for cell in columns]
-        kinds = [name_meaning(name).kind for name in names]
-        if min(kinds) <= Kind.EPOCH and any(Kind.EPOCH < kind < Kind.RATE for kind in kinds):
-            self.learned.columns = tuple(names)
+        text = without_colours(line[:LONGEST_TEXT]).rstrip()
+        above, self.learned.heading = self.learned.heading, text
+        possible = [
+            tuple(_COLUMN_NAMES.get(cell, cell) for cell in columns)
+            for columns in (_heading_columns(text), _joined_headings(above, text))
+            if 2 <= len(columns) <= MOST_COLUMNS and all(len(cell) <= 40 for cell in columns)
+        ]
+        found = next(filter(_has_figure, possible), None)
+        if found is None and not _has_figure(self.learned.columns):
+            found = next((columns for columns in possible if _leads_with_counter(columns, text)), None)
+        self.learned.columns = found or self.learned.columns
 
     def _table_row(self, line: str) -> Row | None:
         columns, text = self.learned.columns, without_colours(line[:LONGEST_TEXT]).strip()
@@ -227,9 +241,10 @@ class GeneralReader:
             return None
         pairs = []
         for name, cell in zip(columns, cells, strict=False):
-            if number := _NUMBER_CELL.match(_FIRST_OF_LIST.sub(r"\1", cell.rstrip(":"))):
+            if number := _NUMBER_CELL.match(_FIRST_OF_LIST.sub(r"\1", _REMARK.sub("", cell).rstrip(":"))):
                 pairs.append(Pair(name, number[1].lower(), number[2], number[3] or ""))
-        return line_row(Text(pairs), self.learned.epoch)
+        is_numeric = all(map(_STARTS_NUMBER.match, cells[:-1])) and any("." in cell for cell in cells)
+        return line_row(Text(pairs), self.learned.epoch, is_table=is_numeric and not _has_figure(columns))
 
     # --- shapes ---
 
@@ -271,7 +286,9 @@ class GeneralReader:
         if row.is_weak:
             is_dense = all(b.step - a.step == 1 for a, b in pairwise(rising))
             return TO_TRUST if is_dense else TO_CHANGE
-        if self.learned.shape is None and not reads_other:
+        if row.preference == NOTHING:
+            return TO_CHANGE if self.learned.shape is None and not reads_other else TO_GO_BACK
+        if (self.learned.shape is None or self.learned.preference == NOTHING) and not reads_other:
             return 1 if row.is_certain else TO_LEARN
         if newest is not None and rising[-1].step <= newest:
             return TO_GO_BACK
@@ -292,11 +309,51 @@ def _length(counter: EpochCounter, row: Row, step: int) -> int | None:
     return length if length is not None and step <= length else None
 
 
+def _heading_columns(text: str) -> list[str]:
+    stripped = text.strip()
+    cells = stripped.strip("# ").split() if stripped.startswith("# ") else _cells(stripped)
+    return [_REMARK.sub("", cell).strip("\"'") for cell in cells]
+
+
+def _joined_headings(above: str, below: str) -> list[str]:
+    """The columns of a heading of two lines, whose words stand one below the other."""
+    if not above:
+        return []
+    if _CELLS.search(above):
+        rows = [_CELLS.split(line.strip())[1:-1] for line in (above, below)]
+        same = len(rows[0]) == len(rows[1])
+        return [f"{a.strip()} {b.strip()}".strip() for a, b in zip(*rows, strict=True)] if same else []
+    columns = [(cell.start(), cell.end(), [cell[0]]) for cell in _WIDE_CELL.finditer(above)]
+    last: tuple[int, int, list[str]] | None = None
+    last_end = -2
+    for word in re.finditer(r"\S+", below):
+        over = next((column for column in columns if word.start() < column[1] and column[0] < word.end()), None)
+        if over is None and last is not None and word.start() == last_end + 1:
+            over = last
+        if over is None:
+            over = (word.start(), word.start(), [])
+            columns.append(over)
+        over[2].append(word[0])
+        last, last_end = over, word.end()
+    return [_REMARK.sub("", " ".join(words)) for _, _, words in sorted(columns)]
+
+
+def _has_figure(columns: tuple[str, ...]) -> bool:
+    kinds = [name_meaning(name).kind for name in columns]
+    return bool(kinds) and min(kinds) <= Kind.EPOCH and any(Kind.EPOCH < kind < Kind.RATE for kind in kinds)
+
+
+def _leads_with_counter(columns: tuple[str, ...], text: str) -> bool:
+    """Whether a heading with no known figure may be a training's: its first column counts."""
+    is_separated = bool(_WIDE.search(text.strip()) or _CELLS.search(text) or "," in text)
+    return len(columns) > 2 and COUNTING.issuperset(columns[0].lower().replace("_", " ").split()) and is_separated
+
+
 def _row_cells(text: str, num_columns: int) -> list[str]:
     """The cells of a row, separated as they can be for this number of columns."""
     if _CELLS.match(text) or ("|" in text and "%|" not in text):
         return _cells(text)
-    for separator in (_COMMA, _WIDE):
+    for separator in (_COMMA, _SEMICOLON, _WIDE):
         cells = separator.split(text)
         if len(cells) == num_columns:
             return [cell.strip() for cell in cells]
@@ -309,6 +366,8 @@ def _cells(text: str) -> list[str]:
         cells = _CELLS.split(stripped)
     elif "," in stripped and "  " not in stripped:
         cells = stripped.split(",")
+    elif ";" in stripped and " " not in stripped:
+        cells = stripped.split(";")
     elif _WIDE.search(stripped):
         cells = _WIDE.split(stripped)
     else:

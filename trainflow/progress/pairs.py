@@ -43,7 +43,7 @@ class Pair(NamedTuple):
     """The other number of `10/100`."""
     unit: str = ""
     place: str = ""
-    """Character before the number if that is a bracket, or `^` at the beginning of the line."""
+    """Character before the number if that is a bracket or a sign, or `^` at the beginning of the line."""
     behind: str = ""
     """The two characters behind the number."""
 
@@ -56,6 +56,8 @@ class Text:
     is_evaluation: bool = False
     """Words before the first metric name an evaluation."""
     is_training: bool = False
+    has_lead: bool = False
+    """A phrase stands before the first name, as in `Saved the model: step 10`."""
     speeds: dict[str, str] = field(default_factory=dict)
     """Numbers with the unit of a speed, by the name that the unit gives them: `samples_per_second`."""
 
@@ -64,18 +66,22 @@ _LIMITS = word_set("every per max for of in last total over next warmup num all"
 """Words that make a number with a counter's name a limit."""
 
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+(?:_\d{3})*)"
+_DATE = r"(?:(?:19|20)\d\d/\d\d?/\d\d?|\d\d?/\d\d?/(?:(?:19|20)\d\d|\d\d))(?!\d)"
+_EXPONENT = r"(?:[eE][-+]?\d+|[dD][-+]\d\d+)"
+"""Fortran writes the second form."""
 _TOKEN = re.compile(
     rf"""
     (?P<wrapper> \b(?:[A-Za-z]\w{{0,20}}\.){{0,2}}
                  (?:tensor|Tensor|array|Array|DeviceArray|Variable|Parameter|b?float\d{{0,3}}|u?int\d{{0,2}}|Decimal)\(\s*
                | <tf\.Tensor:\ shape=\(\),\ dtype=\w{{1,20}},\ numpy= )
+  | (?P<triple> (?!{_DATE})(?P<outer>\d{{1,6}})/(?P<inner>\d{{1,9}})/(?P<whole>\d{{1,9}})(?![/\d.-]) )
   | (?P<clock> \d+(?:[-:/.]\d+){{2,}}(?:[.,]\d+)?(?:T[\d:.,]+)?(?:Z\b|[+-]\d\d:?\d\d)?
              | \d{{1,3}}:\d\d(?:[.,]\d+)?(?![\d.,]) )
   | (?P<leader> \.{{3,}} | …+ )
   | (?P<range> \d+-\s{{0,6}}(?P<end>\d+)(?=[A-Za-z\s\],]) )
   | (?P<number> (?P<comma>(?<=[=:\s])[-+]?\d+,(?:\d{{1,2}}|\d{{4,}})(?![\d,.\]]))
-              | (?P<digits>(?:(?<![\w.)\]])[-+])?(?:{_INTEGER}(?:\.\d+|\.(?![\w.]))?|\.\d+)(?:[eE][-+]?\d+)?)
-                (?:\s?/\s*(?P<total>{_INTEGER})(?![.:\d]))? )
+              | (?P<digits>(?:(?<![\w.)\]])[-+])?(?:{_INTEGER}(?:\.\d+|\.(?![\w.]))?|\.\d+){_EXPONENT}?)
+                (?:\s?/\s*(?P<total>{_INTEGER})(?![.\d]|:\d))? )
     (?P<unit> %|[^\W\d][\w/%]* )?
   | (?P<modifier> \((?:[^\W\d][A-Za-z_ %./]{{0,40}}|(?:for|per|over|of|in)\s[\w\ %./]{{1,40}})\) )
   | (?P<word> [^\W\d][\w@'./+*-]* )
@@ -105,6 +111,7 @@ _BASES = frozenset(("for", "per", "over", "of", "in"))
 """First words of a remark about the numbers that a figure is computed from: `loss (for 1 batch)`."""
 _VERBS = frozenset(("is", "was", "equals", "became"))
 _OPENING = frozenset("[(")
+_PLACES = frozenset("[(^#@<-|")
 
 
 def parse_text(line: str) -> Text:
@@ -143,6 +150,9 @@ class _Scan:
             kind = token.lastgroup
             if token["number"] is not None:
                 self._number(token)
+            elif kind == "triple":
+                self._add(token["outer"], None, "", token.end())
+                self._add(token["inner"], token["whole"], "", token.end())
             elif kind == "range":
                 self._add(token["end"], None, "", token.end())
             elif kind == "word":
@@ -170,7 +180,7 @@ class _Scan:
 
     def _add(self, value: str, total: str | None, unit: str, end: int) -> None:
         self._note_speed(unit, value)
-        name, place = " ".join(self._words), self._before if self._before in "[(^" else ""
+        name, place = " ".join(self._words), self._before if self._before in _PLACES else ""
         behind = self._text[end : end + 2]
         if unit.lower() in COUNTERS and not name.lower().endswith(("loss", "lr")):
             name, unit = unit, ""
@@ -188,7 +198,7 @@ class _Scan:
             self._waiting = meaning.metric_in_front
         total = total.replace(",", "").replace("_", "") if total else None
         if meaning is not None and meaning.is_counter:
-            value, unit = _counted(value, unit)
+            value, unit = _counted(value.removesuffix("."), unit)
         self.result.pairs.append(Pair(name, value, total, unit, place, behind))
         self._clear()
         self._behind_number = True
@@ -199,7 +209,8 @@ class _Scan:
             sign = "-" if self._before == "-" else ""
             self._add(sign + _NOT_FINITE[lower], None, "", end)
             return
-        if self._behind_number and not self._words:
+        is_name = lower in ("frames", "tokens") and self._text[end : end + 1] in (":", "=")
+        if self._behind_number and not self._words and not is_name:
             is_glued = lower in COUNTERS and self._before.isdigit() and self._text[end - len(word) - 1] != " "
             if (lower in PLURALS or is_glued) and self._names_last_number(lower):
                 return
@@ -278,6 +289,8 @@ class _Scan:
             self._behind_number = False
         elif character in _KEPT:
             pass
+        elif character == "," and self._words and self._text[start - 1] in "'\"" and self._next_is_value(start + 1):
+            self._separated = True  # ('loss', 2.5)
         elif character in _OPENING:
             if not self._next_is_value(start + 1):
                 self._drop_words()
@@ -306,6 +319,7 @@ class _Scan:
 
     def _drop_words(self) -> None:
         if self._words:
+            self.result.has_lead |= not self.result.pairs and sum(not word.isupper() for word in self._words) > 1
             if not self._metric and Kind.EPOCH < name_meaning(" ".join(self._words)).kind < Kind.RATE:
                 self._metric = " ".join(self._words)
             self._name_last_number()
@@ -330,7 +344,7 @@ class _Scan:
 
 def _counted(value: str, unit: str) -> tuple[str, str]:
     """A counter's number in full: `1.2k` is 1200, and `1.00e+01` is 10."""
-    if unit in _THOUSANDS and "." in value and "e" not in value.lower():
+    if unit in _THOUSANDS and "e" not in value.lower():
         return str(round(float(value) * _THOUSANDS[unit])), ""
     if not unit and _FLOATED.match(value):
         number = float(value)
@@ -339,7 +353,7 @@ def _counted(value: str, unit: str) -> tuple[str, str]:
 
 
 def _plain(digits: str) -> str:
-    digits = digits.replace("_", "")
+    digits = digits.replace("_", "").replace("D", "e").replace("d", "e")
     if "," in digits and digits.lstrip("+-").startswith("0"):
         return digits.replace(",", ".")
     return digits.replace(",", "")

@@ -7,19 +7,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainflow.progress.pairs import Pair, Text
-from trainflow.progress.vocabulary import PLURALS, Kind, Meaning, name_meaning, word_set
+from trainflow.progress.vocabulary import PLURALS, TRAINING, Kind, Meaning, name_meaning, word_set
 from trainflow.protocol.metric_aliases import MAX_METRICS, whole
+from trainflow.protocol.speed_units import PER_SECOND, SECONDS
 
-TRAINING_LOSS, METRIC, RATE, EVALUATION = 0, 2, 3, 4
-"""Preference of a line, the best first: a loss of the training, another metric, a learning rate, an evaluation's."""
+TRAINING_LOSS, METRIC, RATE, EVALUATION, NOTHING = 0, 2, 3, 4, 5
+"""Preference of a line, the best first: a loss of the training, another metric, a learning rate, an evaluation's, and
+no figure whose name is known."""
 
 _IGNORED = word_set(
     """
     cuda gpu rank pid ip node worker port device line xla cpu neuron eta v_num local_rank world_size version thread
-    process host date time_elapsed
+    chain process host date time_elapsed
     """
 )
 _TIME_UNITS = word_set("s sec secs ms us µs ns min mins h m hours seconds it/s s/it")
+_MARKS = {"(": ")", "<": ">", "#": " ", "@": ":"}
+"""Signs around a number without a name that may count."""
+
+_LETTERS = word_set("t k j")
+_SPEEDS = word_set("fps sps mfu throughput speed")
+COUNTING = TRAINING | word_set(
+    """
+    step steps iter iters iteration iterations iterate itr it epoch epochs update updates timestep timesteps episode
+    episodes generation gen tick sweep kimg current global total num n at
+    """
+)
+"""Words of a counter that may lead a line without a known figure."""
+
+_ITEMS = word_set("samples sample tokens tok images image img it iter iters steps step batch examples rays words seq")
+_UNIT_BEHIND = re.compile(r" [smhkKMGT%]")
+
 _DECIMAL = re.compile(r"[.eEni]")
 
 
@@ -61,12 +79,13 @@ class Counter:
     is_evaluation: bool = False
 
 
-def line_row(text: Text, heading_epoch: int | None = None) -> Row | None:
+def line_row(text: Text, heading_epoch: int | None = None, *, is_table: bool = False) -> Row | None:
     """The step and the figures of a line; None for a line without one of them.
 
     Args:
         text: Names and numbers of the line.
         heading_epoch: Epoch of the heading above the line.
+        is_table: The line is a row of a table whose first column counts, so that it needs no known figure.
     """
     counter = line_counter(text.pairs)
     if counter is None or counter.is_evaluation:
@@ -77,13 +96,13 @@ def line_row(text: Text, heading_epoch: int | None = None) -> Row | None:
     ):
         return None
     chosen = _chosen(text.pairs, measures, counter)
-    if chosen is None:
+    if chosen is None and not (is_table or _shows_progress(text, counter)):
         return None
-    index, preference = chosen
+    index, preference = chosen or (None, NOTHING)
     epoch = counter.epoch
     if epoch is None and heading_epoch is not None and counter.kind in (Kind.STEP, Kind.ITERATION, Kind.BATCH):
         epoch = heading_epoch
-    name = text.pairs[index].name
+    name = "" if index is None else text.pairs[index].name
     return Row(
         shape=f"{counter.name.lower()}|{name.lower()}"[:120],
         preference=preference,
@@ -93,7 +112,7 @@ def line_row(text: Text, heading_epoch: int | None = None) -> Row | None:
         epoch=epoch if counter.kind != Kind.EPOCH else None,
         restarts=counter.kind == Kind.BATCH,
         is_weak=counter.is_weak,
-        is_certain=preference == TRAINING_LOSS and _is_certain(counter, text.pairs, index),
+        is_certain=index is not None and preference == TRAINING_LOSS and _is_certain(counter, text.pairs, index),
         figures={
             **text.speeds,
             **_figures(text.pairs, counter, index if preference == TRAINING_LOSS else None, epoch),
@@ -161,7 +180,7 @@ def _bare_counter(pairs: Sequence[Pair], epoch: int | None, used: frozenset[int]
         return _fraction(pairs, fractions, epoch, used)
     for i, pair in enumerate(pairs[:3]):
         number = _whole(pair)
-        if number is None or (pair.name and pair.place != "["):
+        if number is None or (pair.name and pair.place != "[" and pair.name.lower() not in _LETTERS):
             if pair.name and _is_measure(pair):
                 return None
             continue
@@ -175,6 +194,10 @@ def _bare_counter(pairs: Sequence[Pair], epoch: int | None, used: frozenset[int]
         if pair.name == "" and pair.place == "[" and (pair.behind in ("] ", "]\t", "]", " |")):
             kind = Kind.STEP if epoch is None else Kind.BATCH
             return Counter("[]", kind, number, None, epoch, used=used | {i})
+        if pair.name == "" and _MARKS.get(pair.place) == pair.behind[:1] and not pair.unit:
+            return Counter(pair.place, Kind.STEP, number, None, epoch, used=used | {i}, is_weak=True)
+        if i < 2 and epoch is None and pair.name.lower() in _LETTERS and not pair.unit:
+            return Counter(pair.name, Kind.EPISODE, number, used=used | {i}, is_weak=True)
         if (
             pair.place == "^"
             and not pair.name
@@ -186,7 +209,8 @@ def _bare_counter(pairs: Sequence[Pair], epoch: int | None, used: frozenset[int]
 
 
 def _fraction(pairs: Sequence[Pair], fractions: list[int], epoch: int | None, used: frozenset[int]) -> Counter:
-    at, found = fractions[0], set(used)
+    outside = [i for i in fractions if pairs[i].place != "(" or i == 0 or pairs[i - 1].unit != "%"]
+    at, found = (outside or fractions)[0], set(used)
     if epoch is None and len(fractions) > 1 and pairs[at].place == "[" and pairs[fractions[1]].place == "[":
         epoch, at = _whole(pairs[at]), fractions[1]
         found.add(fractions[0])
@@ -253,6 +277,61 @@ def _chosen(pairs: Sequence[Pair], measures: Sequence[tuple[int, Meaning]], coun
         found = next(named, None)
         return None if found is None else (found, RATE)
     return None
+
+
+def _shows_progress(text: Text, counter: Counter) -> bool:
+    """Whether a counter leads a line without a known figure, and what follows is a training's: a speed, a share of the
+    total, or another named figure."""
+    pairs = text.pairs
+    if text.has_lead or counter.is_weak:
+        return False
+    if not counter.name[:1].isalpha():
+        is_of_epoch = any(pair.unit == "%" and pair.behind[:1] == "|" and not pair.name for pair in pairs[1:2])
+        return counter.name[:1] == "/" and (any(map(_heads_bar, pairs)) or (is_of_epoch and counter.epoch is not None))
+    at = next(i for i, pair in enumerate(pairs) if pair.name == counter.name)
+    before = [pair for pair in pairs[:at] if pair.name and not _may_precede(pair)]
+    words, behind = _words(counter.name), pairs[at + 1 :]
+    trains = text.is_training or any(not TRAINING.isdisjoint(_words(pair.name)) for pair in behind)
+    if words & {"total", "num"} or counter.epoch is not None:
+        words -= {"frames"}
+    if trains:
+        words -= {"batch"}
+    if not COUNTING.issuperset(words) or not all(map(_is_speed, before)):
+        return False
+    if any(name.removesuffix(PER_SECOND).removeprefix(SECONDS) in _ITEMS for name in text.speeds) or before:
+        return True
+    is_plural = not PLURALS.isdisjoint(words) and counter.total is None
+    if any(_is_speed(pair) or (not is_plural and _is_pure_figure(pair)) for pair in behind):
+        return True
+    if any(is_duration(pair) or pair.behind == " s" for pair in behind):
+        return counter.epochs is not None or trains
+    return counter.total is not None and any(_is_share(pair, counter) for pair in behind)
+
+
+def _is_pure_figure(pair: Pair) -> bool:
+    """Whether a figure has no unit, which a measured time or size has."""
+    return _is_plain_figure(pair) and 0 < len(pair.name.split()) <= 3 and _UNIT_BEHIND.match(pair.behind) is None
+
+
+def _may_precede(pair: Pair) -> bool:
+    return name_meaning(pair.name).is_counter or pair.name.lower() in _IGNORED
+
+
+def _heads_bar(pair: Pair) -> bool:
+    """Whether the percentage of a bar is named after the training: `Training:  10%|`."""
+    return pair.unit == "%" and pair.behind[:1] == "|" and bool(pair.name) and COUNTING.issuperset(_words(pair.name))
+
+
+def _is_share(pair: Pair, counter: Counter) -> bool:
+    return pair.unit == "%" and abs(float(pair.value) - 100 * counter.batch / (counter.total or 1)) <= 1
+
+
+def _is_speed(pair: Pair) -> bool:
+    return not _SPEEDS.isdisjoint(_words(pair.name)) or pair.name.lower().startswith(("sec/", "s/", "time/"))
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s_/-]+", name.lower()))
 
 
 def _names_evaluation(pairs: Sequence[Pair]) -> bool:

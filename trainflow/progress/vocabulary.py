@@ -88,13 +88,20 @@ COUNTERS = {
     **dict.fromkeys(_OTHER_EPOCHS, Kind.EPOCH),
     **dict.fromkeys(["epoch", "epochs", "ep"], Kind.EPOCH),
 }
+_ALONE = {
+    **dict.fromkeys(["tick", "sweep", "cycle", "pass", "rollout", "game", "games", "trajectory"], Kind.EPISODE),
+    **dict.fromkeys(["phase", "kimg", "example", "examples"], Kind.EPISODE),
+    "mb": Kind.BATCH,
+}
+"""Words that also have other meanings: they count where no other word than `num` or `train` belongs to the name."""
+
 PLURALS = frozenset(word for word in COUNTERS if word.endswith("s") and word not in ("its", "eps"))
 
 _NO_COUNTER = word_set(
     """
     max maximum min warmup warm save saves saving logging log every per num total accumulation accum decay between
     until remaining left scheduler best size time times sec secs ms second seconds each last of early patience stop
-    next target limit schedule sub cost duration eta avg mean average milestone milestones ran
+    next target limit schedule sub cost duration eta avg mean average milestone milestones ran fps speed this
     """
 )
 """Words that make a number with a counter's name something else, such as a limit or a duration."""
@@ -105,6 +112,7 @@ _COUNTED_ANYWAY = frozenset(("updates", "timesteps", "steps"))
 PREPOSITIONS = frozenset(("at", "after", "on", "for"))
 
 _INDEX = word_set("no num number id idx index n count counter i nr")
+_DONE = frozenset(("seen", "done", "completed"))
 
 _LOSS = word_set(
     """
@@ -119,6 +127,7 @@ _METRIC = word_set(
     return returns score bpb bpc bpt dice iou miou map psnr ssim fid kl entropy precision recall r2 rouge ndcg mrr
     learn fitness likelihood loglik logp l1 l2 rmsle merror mlogloss logloss correlation spearman pearson kappa mcc
     exactitud précision accuratezza precisão doğruluk точность 准确率 精度 正解率 정확도
+    bpd bits nats residual regret chamfer emd snr sdr rew success
     deviance rms top-1 top-5 acc@1 acc@5 prec prec@1 prec@5 win winrate elo
     """
 )
@@ -167,8 +176,10 @@ def is_unit(word: str) -> bool:
 
 def _counter(words: list[str], name: str) -> Kind | None:
     end = len(words)
-    while end > 1 and words[end - 1] in _INDEX:
+    while end > 1 and (words[end - 1] in _INDEX or (words[end - 1] in _DONE and _is_counted(words[end - 2]))):
         end -= 1
+    if words[end - 1] in _ALONE and (TRAINING | _INDEX | {"total"}).issuperset(words[: end - 1]):
+        return _ALONE[words[end - 1]]
     kind = Kind.ITERATION if words[-1] == "i" and end == 1 else COUNTERS.get(words[end - 1])
     if kind is None:
         return None
@@ -185,6 +196,10 @@ def _counter(words: list[str], name: str) -> Kind | None:
     return Kind.GLOBAL_STEP if "global" in before else kind
 
 
+def _is_counted(word: str) -> bool:
+    return word in COUNTERS or word in _ALONE
+
+
 def _metric_in_front(name: str) -> str:
     """The words of a metric before `at step` or `after`."""
     found = re.match(r"(.{1,60}?)\s+(?:at|after|on|for)\b", name)
@@ -194,7 +209,10 @@ def _metric_in_front(name: str) -> str:
 def _measure(words: list[str], name: str) -> Kind:
     loss_at = next((i for i, word in enumerate(words) if "loss" in word or word in _LOSS), None)
     if loss_at is not None:
-        if not _NO_LOSS.isdisjoint(words) or not _NO_LOSS_BEHIND.isdisjoint(words[loss_at + 1 : loss_at + 2]):
+        behind = words[loss_at + 1 : loss_at + 2]
+        is_objective = behind == ["function"] and words[loss_at] == "objective"
+        is_setting = not _NO_LOSS_BEHIND.isdisjoint(behind) and not is_objective
+        if not _NO_LOSS.isdisjoint(words) or is_setting:
             return Kind.OTHER
         return Kind.LOSS if "/" not in name or not is_unit(name.rpartition("/")[2]) else Kind.OTHER
     if not _METRIC.isdisjoint(words) or name.lower().endswith(("acc@1", "acc@5", "prec@1")):

@@ -46,6 +46,8 @@ class LearnedProgress:
     """Epoch of a heading, which the lines below it may lack."""
     columns: tuple[str, ...] = ()
     """Heading of a table."""
+    heading: str = ""
+    """Line above, which may be the first one of a heading of two lines."""
     record: list[tuple[str, str, str | None]] = field(default_factory=list)
     """Names, numbers and totals of the lines of a record that has not ended."""
     gap: int = 0

@@ -251,6 +251,28 @@ KINDS: dict[str, list[str]] = {
     "backup": ["snapshot {m} saved, {n} files, {x} GiB added, {n} errors"],
     "sensor": ["sensor {n}: temperature {x} C, battery {n}%, signal loss {n} dB"],
     "stock table": ["{n}  AAPL  {x}  {m}  loss of day {x}"],
+    # counters without a figure, and with figures that are not a training's
+    "table of pipeline steps": ["Step  Name     Duration", "{n}     build    {x}s"],
+    "table of phases": ["| Phase | Tasks | Seconds |", "| {n} | {m} | {x} |"],
+    "table of batches": ["batch,rows,seconds", "{n},{m},{x}"],
+    "table of restarts": ["NAME       READY  STATUS   RESTARTS  AGE", "train-{n}    1/1    Running  {n}         {m}s"],
+    "lock": ["step {n}: waited {x} s for the lock"],
+    "stage": ["Stage {n}/9 done in {x} s", "Step {n}/24 done in {x}s"],
+    "step of an installer": ["step {n}/24: installing package {n}", "Step {n} of 24: copying {m} files"],
+    "latency": ["Iteration {n}: {x} ms", "iteration {n} took {x} ms"],
+    "game server": ["game {n}: player joined, latency {x} ms", "tick {n}: {m} entities, {x} ms"],
+    "health cycle": ["cycle {n}: health check took {x} ms, {m} nodes"],
+    "compiler pass": ["pass {n}: {m} functions inlined, {x} s", "running pass {n}: loss of precision {x}"],
+    "partitioning": ["Phase {n}: partitioning, {m} edges cut", "sweep {n} of the disk, {m} sectors, {x} MB/s"],
+    "service loop": ["Iteration {n}: scanned {m} files, {x} files/s"],
+    "video": ["frames: {m} fps: {x} dropped: {n}", "generation {n}: {m} MB collected"],
+    "loader": ["batch {n}: {m} rows in {x} s", "Batch {n}/24 loaded, {x} MB/s"],
+    "migration": ["update {n}/24: column added ({m} rows)", "Round {n}: {m} votes, quorum reached in {x}s"],
+    "epoch of a cluster": ["osdmap e{m}: epoch {n}, {n} up, {n} in", "epoch {n} of the map, {m} placement groups"],
+    "time stamps": ["{n}/12/2026 10:00 backup of batch {n}, loss of 0 files", "2026/01/0{n} step of a copy, {x} GB"],
+    "tuples": ["('loss', 'mse'), ('steps', {m}), ('rate', {x})", "[('epoch', {n}), ('files', {m})]"],
+    "numbered list": ["({n}) loss of data: {x} GB", "#{n} error {x} in the queue", "@{n}: cost {x} USD"],
+    "physics": ["t = {n}, energy = {x}, temperature = {m}", "k = {n}, residence time {x}"],
 }  # fmt: skip
 
 PREFIXES = ("", "2026-01-01 00:00:0{k},123 - INFO - ", "[rank0]: ")
