@@ -309,7 +309,7 @@ def _shows_progress(text: Text, counter: Counter) -> bool:
 
 
 def _is_pure_figure(pair: Pair) -> bool:
-    """Whether a figure has no unit, which a measured time or size has."""
+    """Whether a figure lacks a unit; measured times and sizes have one."""
     return _is_plain_figure(pair) and 0 < len(pair.name.split()) <= 3 and _UNIT_BEHIND.match(pair.behind) is None
 
 
