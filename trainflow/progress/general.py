@@ -47,6 +47,9 @@ LARGEST_RECORD = 60
 
 MOST_COLUMNS = 40
 
+LONGEST_HEADING = 400
+"""Characters of a line that may be the first one of a heading; the run keeps it between two polls."""
+
 _STEMS = (
     *(
         "loss",
@@ -220,7 +223,7 @@ class GeneralReader:
 
     def _heading_of_table(self, line: str) -> None:
         text = without_colours(line[:LONGEST_TEXT]).rstrip()
-        above, self.learned.heading = self.learned.heading, text
+        above, self.learned.heading = self.learned.heading, text if len(text) <= LONGEST_HEADING else ""
         possible = [
             tuple(_COLUMN_NAMES.get(cell, cell) for cell in columns)
             for columns in (_heading_columns(text), _joined_headings(above, text))
@@ -317,7 +320,7 @@ def _heading_columns(text: str) -> list[str]:
 
 def _joined_headings(above: str, below: str) -> list[str]:
     """The columns of a heading of two lines, whose words stand one below the other."""
-    if not above:
+    if not above or len(below) > LONGEST_HEADING:
         return []
     if _CELLS.search(above):
         rows = [_CELLS.split(line.strip())[1:-1] for line in (above, below)]

@@ -65,6 +65,14 @@ def test_a_log_without_progress_shows_no_step(name: str, log: list[str]) -> None
     assert numbers(log) == [], name
 
 
+def test_a_long_line_is_not_kept_as_the_beginning_of_a_heading() -> None:
+    reader = ProgressReader("auto")
+    reader.read(LogLine(NOW, "iteration loss"))
+    assert reader.learned.heading == "iteration loss"
+    reader.read(LogLine(NOW, "the loss of each step " * 50))
+    assert reader.learned.heading == ""
+
+
 def polled(log: Sequence[str], cuts: Sequence[int]) -> list[int]:
     """The steps of a log that grows between polls, with the cursor stored as JSON between them."""
     cursor, found, begin = MetricsCursor(), [], 0
