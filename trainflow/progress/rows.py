@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from trainflow.progress.pairs import Pair, Text
 from trainflow.progress.vocabulary import PLURALS, TRAINING, Kind, Meaning, name_meaning, word_set
 from trainflow.protocol.metric_aliases import MAX_METRICS, whole
-from trainflow.protocol.speed_units import PER_SECOND, SECONDS
 
 TRAINING_LOSS, METRIC, RATE, EVALUATION, NOTHING = 0, 2, 3, 4, 5
 """Preference of a line, the best first: a loss of the training, another metric, a learning rate, an evaluation's, and
@@ -35,7 +34,6 @@ COUNTING = TRAINING | word_set(
 )
 """Words of a counter that may lead a line without a known figure."""
 
-_ITEMS = word_set("samples sample tokens tok images image img it iter iters steps step batch examples rays words seq")
 _UNIT_BEHIND = re.compile(r" [smhkKMGT%]")
 
 _DECIMAL = re.compile(r"[.eEni]")
@@ -280,32 +278,23 @@ def _chosen(pairs: Sequence[Pair], measures: Sequence[tuple[int, Meaning]], coun
 
 
 def _shows_progress(text: Text, counter: Counter) -> bool:
-    """Whether a counter leads a line without a known figure, and what follows is a training's: a speed, a share of the
-    total, or another named figure."""
+    """Whether a counter leads a line without a known figure, and another named figure follows.
+
+    A speed, a time or a bar is not enough: programs print these for batches, and losses for epochs, whose numbers are
+    lower and would count as repeated.
+    """
     pairs = text.pairs
-    if text.has_lead or counter.is_weak:
+    if text.has_lead or counter.is_weak or not counter.name[:1].isalpha():
         return False
-    if not counter.name[:1].isalpha():
-        is_of_epoch = any(pair.unit == "%" and pair.behind[:1] == "|" and not pair.name for pair in pairs[1:2])
-        return counter.name[:1] == "/" and (any(map(_heads_bar, pairs)) or (is_of_epoch and counter.epoch is not None))
     at = next(i for i, pair in enumerate(pairs) if pair.name == counter.name)
     before = [pair for pair in pairs[:at] if pair.name and not _may_precede(pair)]
     words, behind = _words(counter.name), pairs[at + 1 :]
-    trains = text.is_training or any(not TRAINING.isdisjoint(_words(pair.name)) for pair in behind)
     if words & {"total", "num"} or counter.epoch is not None:
         words -= {"frames"}
-    if trains:
+    if text.is_training or any(not TRAINING.isdisjoint(_words(pair.name)) for pair in behind):
         words -= {"batch"}
-    if not COUNTING.issuperset(words) or not all(map(_is_speed, before)):
-        return False
-    if any(name.removesuffix(PER_SECOND).removeprefix(SECONDS) in _ITEMS for name in text.speeds) or before:
-        return True
     is_plural = not PLURALS.isdisjoint(words) and counter.total is None
-    if any(_is_speed(pair) or (not is_plural and _is_pure_figure(pair)) for pair in behind):
-        return True
-    if any(is_duration(pair) or pair.behind == " s" for pair in behind):
-        return counter.epochs is not None or trains
-    return counter.total is not None and any(_is_share(pair, counter) for pair in behind)
+    return COUNTING.issuperset(words) and not before and not is_plural and any(map(_is_pure_figure, behind))
 
 
 def _is_pure_figure(pair: Pair) -> bool:
@@ -315,19 +304,6 @@ def _is_pure_figure(pair: Pair) -> bool:
 
 def _may_precede(pair: Pair) -> bool:
     return name_meaning(pair.name).is_counter or pair.name.lower() in _IGNORED
-
-
-def _heads_bar(pair: Pair) -> bool:
-    """Whether the percentage of a bar is named after the training: `Training:  10%|`."""
-    return pair.unit == "%" and pair.behind[:1] == "|" and bool(pair.name) and COUNTING.issuperset(_words(pair.name))
-
-
-def _is_share(pair: Pair, counter: Counter) -> bool:
-    return pair.unit == "%" and abs(float(pair.value) - 100 * counter.batch / (counter.total or 1)) <= 1
-
-
-def _is_speed(pair: Pair) -> bool:
-    return not _SPEEDS.isdisjoint(_words(pair.name)) or pair.name.lower().startswith(("sec/", "s/", "time/"))
 
 
 def _words(name: str) -> set[str]:

@@ -167,6 +167,24 @@ def test_a_library_whose_lines_have_changed_is_read_under_its_preset() -> None:
     assert numbers(lines, Format(pattern=r"step (?P<step>\d+)")) == []
 
 
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "Training:  20%|##        | {n}/500 [00:10<00:40, 9.5it/s]",
+        "Epoch {epoch}:  20%|##        | {n}/500 [00:10<00:40, 9.5it/s]",
+        "iter {n}/500, 0.21 s/iter",
+        "step {n} | 1212 tokens/s | mfu 40.1%",
+        "Step {n} took 0.52 seconds",
+    ],
+)
+def test_speeds_of_batches_do_not_hide_the_losses_of_epochs(batch: str) -> None:
+    log = []
+    for epoch in range(1, 4):
+        log += [batch.format(n=n, epoch=epoch) for n in range(100, 501, 100)]
+        log.append(f"Epoch {epoch}: train loss {1 / epoch:.4f}, val loss {1.2 / epoch:.4f}")
+    assert [(step.step, step.loss) for step in read(log)] == [(1, 1.0), (2, 0.5), (3, 0.3333)]
+
+
 def test_numbers_that_could_be_processes_need_more_lines() -> None:
     assert numbers([f"{n}: loss 0.5" for n in range(8)]) == []
     assert numbers([f"{n}: loss 0.5" for n in (0, 100, 200)]) == [0, 100, 200]
