@@ -25,7 +25,6 @@ _MARKS = {"(": ")", "<": ">", "#": " ", "@": ":"}
 """Signs around a number without a name that may count."""
 
 _LETTERS = word_set("t k j")
-_SPEEDS = word_set("fps sps mfu throughput speed")
 COUNTING = TRAINING | word_set(
     """
     step steps iter iters iteration iterations iterate itr it epoch epochs update updates timestep timesteps episode
