@@ -58,6 +58,9 @@ class Cluster:
     def rank0(self, _job: Any) -> str | None:
         return "rank-0" if self.is_there else None
 
+    def present_rank0(self, _run_id: str, pod: str) -> str:
+        return pod
+
     def result(self, _job: Any, *, pod: str | None) -> str | None:
         self._do("read the result")
         return '{"result": {"steps": 7}}' if pod == "rank-0" else None
