@@ -92,6 +92,10 @@ class Companion:
     plural: str
 
 
+TRAINING_RUNTIME = Companion(kind="TrainingRuntime", plural="trainingruntimes")
+"""Companion of a TrainJob, which holds its pods."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class KubernetesKind(BackendDescription):
     """One kind of object, as the API serves it."""
@@ -225,7 +229,7 @@ KUBERNETES_KINDS: Mapping[BackendName, KubernetesKind] = {
             kind="TrainJob",
             plural="trainjobs",
             software="Kubeflow Trainer v2",
-            companion=Companion(kind="TrainingRuntime", plural="trainingruntimes"),
+            companion=TRAINING_RUNTIME,
             may_be_suspended=True,
             container=GANG,
             # Its pods are those of a JobSet of the same name.
