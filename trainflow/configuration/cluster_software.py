@@ -105,7 +105,7 @@ TRAINER = Chart(
     namespace="kubeflow-system",
     values={
         # It would install JobSet again, in the version that is there already.
-        "jobset": {"install": False},
+        JOBSET: {"install": False},
         "manager": {"resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}},
     },
     awaited=True,

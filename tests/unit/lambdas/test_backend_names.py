@@ -26,7 +26,6 @@ ALLOWED = Path("lambdas/backends")
 OTHER_THINGS = {
     Path("trainflow/cli/account/needs.py"): "stacks of a deployment, by what they hold",
     Path("trainer/images/smoke.py"): "environments that programs are installed in",
-    Path("trainflow/configuration/cluster_software.py"): "charts, and the values that charts know",
 }
 """Files where a backend's name is the key of something else, and what that is."""
 
