@@ -70,6 +70,24 @@ errors'). S3 is not among them: moto checks its documents itself."""
 NO_ARN, FEWEST_PARTS = "InvalidParameter", 6
 
 
+def given_parameters(response: Any) -> dict[str, Any]:
+    """Parameters of a request's query or form, and of its body. Those of its path are in `response.uri_match`.
+
+    Args:
+        response: moto's object for a request.
+    """
+    given: dict[str, Any] = {name: values[0] for name, values in response.querystring.items() if values}
+    if response.automated_parameter_parsing:
+        given |= response.params
+    elif response.raw_body:
+        try:
+            body = json.loads(response.raw_body)
+        except ValueError:
+            body = None
+        given |= body if isinstance(body, dict) else {}
+    return given
+
+
 def parameter_error(service: str, operation: OperationModel, given: Mapping[str, Any]) -> tuple[str, str] | None:
     """Code and message about parameters that break the model of their operation; None for others.
 

@@ -8,7 +8,6 @@ private functions of moto: check them when its version is raised.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
@@ -21,6 +20,7 @@ from botocore.model import OperationModel
 from local.aws.access.signatures import signature_of
 from local.aws.error_answers import NOT_OF_XML, Answer, error_answer, request_protocol
 from local.aws.replacements import replace
+from local.aws.request_forms import given_parameters
 from local.aws.request_limits import operation_model
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,8 @@ def _missing_resources() -> None:
             return answer(self)
         except Exception as error:
             model = operation_model(self.boto3_service_name, str(self._get_action()))
-            found = explained(error, model, parameters(self)) if model is not None else None
+            given = given_parameters(self) | dict(self.uri_match or {})
+            found = explained(error, model, given) if model is not None else None
             if found is None:
                 raise
             protocol = self.determine_response_protocol(get_service_model(self.boto3_service_name))
@@ -121,20 +122,6 @@ def _listed(model: OperationModel, parts: Iterable[str]) -> tuple[int, str] | No
             status = error.get("httpStatusCode") or shape.metadata.get("httpStatusCode")
             return int(status or HTTPStatus.BAD_REQUEST), code
     return None
-
-
-def parameters(response: Any) -> dict[str, Any]:
-    """Parameters of a request as moto reads them: the query's or form's, the body's and the path's."""
-    given: dict[str, Any] = {name: values[0] for name, values in response.querystring.items() if values}
-    if response.automated_parameter_parsing:
-        given |= response.params
-    elif response.raw_body:
-        try:
-            body = json.loads(response.raw_body)
-        except ValueError:
-            body = None
-        given |= body if isinstance(body, dict) else {}
-    return given | dict(response.uri_match or {})
 
 
 def _pages() -> None:

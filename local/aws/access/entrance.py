@@ -7,7 +7,6 @@ answer web pages of any origin, and its own interface, `/moto-api`, shows and re
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -18,7 +17,6 @@ from local.aws.access.chunks import are_chunks_signed
 from local.aws.access.guard import Guard
 from local.aws.access.signatures import (
     CONTENT_HASH,
-    S3,
     Signature,
     header_of,
     is_genuine,
@@ -103,15 +101,9 @@ def _refused(environ: dict[str, Any], signature: Signature, secret: str) -> Answ
 def refused_signature(environ: dict[str, Any], signature: Signature) -> Answer:
     """The answer to a signature that is not that of the key's secret, in the protocol of the request (IAM user guide,
     'Troubleshoot Signature Version 4 signing')."""
-    if signature.service.startswith(S3):
-        body = f"<Error><Code>{FORGED}</Code><Message>{NOT_THAT}</Message></Error>"
-        return "403 Forbidden", [("Content-Type", "application/xml")], body
-    if "Action" in parse_qs(environ.get("QUERY_STRING", "")) or "urlencoded" in environ.get("CONTENT_TYPE", ""):
-        error = f"<Error><Type>Sender</Type><Code>{FORGED}</Code><Message>{NOT_THAT}</Message></Error>"
-        return "403 Forbidden", [("Content-Type", "text/xml")], f"<ErrorResponse>{error}</ErrorResponse>"
-    status = "400 Bad Request" if "HTTP_X_AMZ_TARGET" in environ else "403 Forbidden"
-    headers = [("Content-Type", "application/json"), ("x-amzn-errortype", INVALID)]
-    return status, headers, json.dumps({"__type": INVALID, "message": NOT_THAT})
+    protocol = request_protocol(environ, signature.service)
+    status = HTTPStatus.BAD_REQUEST if "HTTP_X_AMZ_TARGET" in environ else HTTPStatus.FORBIDDEN
+    return error_answer(protocol, status, INVALID if protocol == "json" else FORGED, NOT_THAT)
 
 
 def refused_hash(environ: dict[str, Any]) -> Answer:

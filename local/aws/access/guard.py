@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
-from xml.sax.saxutils import escape
 
 from local.aws.access import key_errors
 from local.aws.access.account import ACCOUNT, Account, parsed
@@ -33,8 +31,9 @@ from local.aws.access.needed_permissions import (
     request_permissions,
     s3_permissions,
 )
+from local.aws.error_answers import error_answer
 from local.aws.replacements import replace
-from local.aws.request_forms import INVALID_PARAMETERS, UNREADABLE, form_error, parameter_error
+from local.aws.request_forms import INVALID_PARAMETERS, UNREADABLE, form_error, given_parameters, parameter_error
 from local.aws.request_limits import operation_model
 
 OWNER = Caller("owner")
@@ -379,24 +378,16 @@ def _refusal(response: Any, denied: Refused) -> tuple[int, dict[str, Any], str]:
 
     protocol = response.determine_response_protocol(get_service_model(response.boto3_service_name))
     code = denied.code
-    request_id = str(uuid.uuid4())  # moto's interpreter of state machines reads it in every error
     status = 400 if protocol in ("json", "query-json") or code != "AccessDenied" else 403
     if code == UNKNOWN_KEY:
         code, status = UNKNOWN_KEY_CODES.get(protocol, (code, 403))
     if code == "AccessDenied":
         code = {"ec2": "UnauthorizedOperation"}.get(protocol, f"{code}Exception" if "json" in protocol else code)
-    if "json" in protocol:
-        body = json.dumps({"__type": code, "message": str(denied)})
-        headers = {"status": str(status), "x-amzn-errortype": code, "content-type": "application/json"}
-        if code in key_errors.QUERY_CODES:
-            headers["x-amzn-query-error"] = f"{key_errors.QUERY_CODES[code]};Sender"
-        return status, {**headers, "x-amzn-requestid": request_id}, body
-    error = f"<Code>{code}</Code><Message>{escape(str(denied))}</Message>"
-    root, wrapped = ("Response", f"<Errors><Error>{error}</Error></Errors>")
-    if protocol != "ec2":
-        root, wrapped = ("ErrorResponse", f"<Error><Type>Sender</Type>{error}</Error>")
-    body = f"<{root}>{wrapped}<RequestId>{request_id}</RequestId></{root}>"
-    return status, {"status": str(status), "content-type": "text/xml"}, body
+    form = "json" if "json" in protocol else "ec2" if protocol == "ec2" else "query"
+    _, headers, body = error_answer(form, status, code, str(denied))
+    if form == "json" and code in key_errors.QUERY_CODES:
+        headers.append(("x-amzn-query-error", f"{key_errors.QUERY_CODES[code]};Sender"))
+    return status, {"status": str(status), **{name.lower(): value for name, value in headers}}, body
 
 
 def _needed_permissions(response: Any, account: Account) -> list[Permission]:
@@ -411,15 +402,7 @@ def _needed_permissions(response: Any, account: Account) -> list[Permission]:
 
 def _parameters(response: Any) -> Mapping[str, Any]:
     """Parameters of an operation: parsed by moto, or those of the path, the body's JSON and the query."""
-    given: dict[str, Any] = {name: values[0] for name, values in response.querystring.items() if values}
-    if response.automated_parameter_parsing:
-        given |= response.params
-    elif response.raw_body:
-        try:
-            body = json.loads(response.raw_body)
-        except ValueError:
-            body = None
-        given |= body if isinstance(body, dict) else {}
+    given = given_parameters(response)
     path = {name: unquote(value) for name, value in (response.uri_match or {}).items() if isinstance(value, str)}
     if _is_json(response):  # fields that the operation lacks have any form
         model = operation_model(response.boto3_service_name, str(response._get_action()))
