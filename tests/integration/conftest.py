@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from local.aws import folder_buckets
 from local.aws.server import AwsServer
 from local.slurm import packages
 from local.slurm.errors import SlurmMissing
@@ -46,6 +47,17 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 
     home, logs = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("logs")
     with Twin(home=home, log_dir=logs, time_scale=TIME_SCALE) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def demo_twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
+    """A twin with the data of the demo and the tutorials."""
+    from tests.integration.test_runs import TIME_SCALE
+
+    home = tmp_path_factory.mktemp("home")
+    folder_buckets.ensure_demo_data(home / "s3")
+    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE) as running:
         yield running
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from rich.console import Console
@@ -14,11 +15,19 @@ from trainflow.spec.run_spec import RunSpec
 from trainflow.workflow.run_record import RunRecord
 
 
-def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console) -> RunRecord:
-    """Start a run and follow it to its end; its record and report are left in `folder`."""
+def follow_run(twin: Twin, spec: RunSpec, run_id: str, *, folder: Path, console: Console | None = None) -> RunRecord:
+    """Start a run and follow it to its end; its record and report are left in `folder`.
+
+    Args:
+        twin: A twin that runs.
+        spec: The run.
+        run_id: Its id.
+        folder: Where to leave its files.
+        console: Where to show it; nowhere if left out.
+    """
     place = TwinRuns(twin)
     place.start(spec, run_id=run_id)
-    return follow_to_end(place, run_id, folder=folder, console=console)
+    return follow_to_end(place, run_id, folder=folder, console=console or Console(file=io.StringIO()))
 
 
 def replayed(twin: Twin, run_id: str) -> list[str]:

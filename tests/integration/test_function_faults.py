@@ -3,14 +3,12 @@ nothing happens twice, and nothing is left."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 
 from benchmarks.fault_cells import CELL_FAULTS, WITHOUT_CAPACITY, kinds_of_runs, run_cell, states_of_functions
 from benchmarks.fault_events import EVENTS, event_cell
@@ -57,7 +55,7 @@ def twin(plan: Plan, throttling: FirstRequests, tmp_path_factory: pytest.TempPat
 
 
 def follow(twin: Twin, spec: dict[str, Any], run_id: str, folder: Path) -> RunRecord:
-    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder, console=Console(file=io.StringIO()))
+    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder)
 
 
 def states_of(record: RunRecord) -> set[str]:

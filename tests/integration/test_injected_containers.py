@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import re
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from local.place import TwinRuns
 from local.twin import Twin
@@ -88,7 +86,7 @@ def seen(twin: Twin, name: str, end: str, folder: Path) -> Seen:
     run_id = f"{name}-{end}"
     inbox, place = Inbox(twin, run_id), TwinRuns(twin)
     spec = parse_run_spec(steps_spec(seconds_per_step=0.2, **ENDS[end]))
-    record = follow_run(twin, spec, run_id, folder=folder, console=Console(file=io.StringIO()))
+    record = follow_run(twin, spec, run_id, folder=folder)
     details = place.details(run_id)
     return Seen(
         status=record.status.value,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from rich.console import Console
 
 from local.known_images import known_images
 from local.twin import Twin
@@ -33,7 +31,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
 def run_of(twin: Twin, image: str, run_id: str, folder: Path) -> RunRecord:
     spec = steps_spec(max_steps=2)
     spec["workload"]["image"] = image
-    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder, console=Console(file=io.StringIO()))
+    return follow_run(twin, parse_run_spec(spec), run_id, folder=folder)
 
 
 def test_a_misspelt_image_ends_the_run_before_nodes_are_asked_for(twin: Twin, tmp_path: Path) -> None:

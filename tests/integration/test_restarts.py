@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ import psutil
 import pytest
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
-from rich.console import Console
 
 from local.aws import deployment, folder_buckets
 from local.planned_faults import OUT_OF_SERVICE
@@ -48,7 +46,7 @@ def slurm_if_installed() -> SlurmSettings | None:
 
 
 def start(twin: Twin, spec: RunSpec, run_id: str, folder: Path) -> RunRecord:
-    return follow_run(twin, spec, run_id, folder=folder / run_id, console=Console(file=io.StringIO()))
+    return follow_run(twin, spec, run_id, folder=folder / run_id)
 
 
 def spec_with_checkpoints() -> dict[str, Any]:

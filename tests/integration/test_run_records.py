@@ -5,7 +5,6 @@ Every run is executed again by the second engine, which has to take the same way
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import threading
@@ -18,7 +17,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.stepfunctions.parser.models import stepfunctions_parser_backends
-from rich.console import Console
 
 from local.aws.deployment import ARTIFACT_BUCKET
 from local.aws.server import REGION
@@ -63,9 +61,7 @@ Run = Callable[..., Ended]
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(spec: dict[str, Any], run_id: str) -> Ended:
         mails = Mails(twin)
-        local = follow_run(
-            twin, parse_run_spec(spec), run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO())
-        )
+        local = follow_run(twin, parse_run_spec(spec), run_id, folder=tmp_path / run_id)
         kept = RunRecord.model_validate_json(content(twin, f"runs/{run_id}/run.json"))
         report = content(twin, f"runs/{run_id}/report.html").decode()
         return Ended(local, kept, report, mails.end_of(local))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
-from rich.console import Console
 
-from local.aws import deployment, folder_buckets
+from local.aws import deployment
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_runs import (
@@ -40,17 +38,14 @@ Run = Callable[[RunSpec, str], RunRecord]
 
 
 @pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    home = tmp_path_factory.mktemp("home")
-    folder_buckets.ensure_demo_data(home / "s3")
-    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=60) as running:
-        yield running
+def twin(demo_twin: Twin) -> Twin:
+    return demo_twin
 
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(spec: RunSpec, run_id: str) -> RunRecord:
-        return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+        return follow_run(twin, spec, run_id, folder=tmp_path / run_id)
 
     return start
 

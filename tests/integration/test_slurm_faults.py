@@ -5,7 +5,6 @@ Tests with a twin of their own come first: two twins in one process share moto's
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import time
@@ -17,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import urllib3
-from rich.console import Console
 
 from benchmarks.many_runs import published_losses
 from lambdas.backends.slurm import slurmrestd as slurm_api
@@ -52,7 +50,7 @@ STEP = re.compile(r"\(0, (\d+)\) step_loss")
 
 def runner(twin: Twin, folder: Path) -> Run:
     def run(spec: RunSpec, run_id: str) -> RunRecord:
-        return follow_run(twin, spec, run_id, folder=folder / run_id, console=Console(file=io.StringIO()))
+        return follow_run(twin, spec, run_id, folder=folder / run_id)
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import threading
 import time
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from local.aws import folder_buckets
 from local.aws.deployment import ARTIFACT_BUCKET
@@ -61,7 +59,7 @@ def slurm(twin: Twin) -> SlurmCluster:
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(spec: RunSpec, run_id: str) -> RunRecord:
-        return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+        return follow_run(twin, spec, run_id, folder=tmp_path / run_id)
 
     return start
 
@@ -127,7 +125,7 @@ def test_slurmrestd_and_slurmctld_may_go_away_for_a_while(tmp_path: Path) -> Non
         assert slurm is not None
 
         def run(spec: RunSpec, run_id: str) -> RunRecord:
-            return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+            return follow_run(twin, spec, run_id, folder=tmp_path / run_id)
 
         def restart() -> None:
             slurm.stop_rest()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import pytest
 from kubetwin.client import ApiClient
 from kubetwin.kubeconfig import load_connection
-from rich.console import Console
 
-from local.aws import deployment, folder_buckets
+from local.aws import deployment
 from local.place import TwinRuns
 from local.twin import Twin
 from tests.integration.running import follow_run
 from tests.integration.test_restarts import killed_after_its_first_checkpoint, spec_with_checkpoints
-from tests.integration.test_runs import TIME_SCALE, assert_nothing_is_left, processes_of, steps_spec
+from tests.integration.test_runs import assert_nothing_is_left, processes_of, steps_spec
 from tests.waiting import wait_until
 from trainflow.spec.run_spec import RunSpec, parse_run_spec
 from trainflow.workflow.run_record import RunError, RunRecord
@@ -31,17 +29,14 @@ Run = Callable[[RunSpec, str], RunRecord]
 
 
 @pytest.fixture(scope="module")
-def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Twin]:
-    home = tmp_path_factory.mktemp("home")
-    folder_buckets.ensure_demo_data(home / "s3")
-    with Twin(home=home, log_dir=tmp_path_factory.mktemp("logs"), time_scale=TIME_SCALE) as running:
-        yield running
+def twin(demo_twin: Twin) -> Twin:
+    return demo_twin
 
 
 @pytest.fixture
 def run(twin: Twin, tmp_path: Path) -> Run:
     def start(spec: RunSpec, run_id: str) -> RunRecord:
-        return follow_run(twin, spec, run_id, folder=tmp_path / run_id, console=Console(file=io.StringIO()))
+        return follow_run(twin, spec, run_id, folder=tmp_path / run_id)
 
     return start
 
